@@ -1,0 +1,71 @@
+"""Argument checks shared by everything in this package.
+
+Each raises TypeError or ValueError, with a message that names the argument, what it is, and what
+is allowed, before anything is computed or launched.
+"""
+
+import math
+import numbers
+from collections.abc import Sequence
+
+import torch
+
+
+def real(name: str, value: object) -> None:
+    """Raises unless `value` is a finite real number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}): must be a real number")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}: must be finite")
+
+
+def positive_int(name: str, value: object) -> None:
+    """Raises unless `value` is an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}): must be an int")
+    if value < 1:
+        raise ValueError(f"{name} is {value}: must be at least 1")
+
+
+def clip(low_name: str, low: object, high_name: str, high: object) -> None:
+    """Raises unless `low <= high`; infinities are allowed, NaN is not."""
+    for name, value in ((low_name, low), (high_name, high)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is {value!r} ({type(value).__name__}): must be a real number")
+    if not low <= high:
+        raise ValueError(f"{low_name} is {low} and {high_name} is {high}: "
+                         f"{low_name} <= {high_name} must hold")
+
+
+def tensor(name: str, value: object) -> None:
+    """Raises unless `value` is a torch.Tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: must be a torch.Tensor")
+
+
+def dtype(name: str, value: torch.Tensor, allowed: Sequence[torch.dtype]) -> None:
+    """Raises unless `value.dtype` is one of `allowed`."""
+    if value.dtype not in allowed:
+        names = ", ".join(str(a) for a in dict.fromkeys(allowed))
+        raise TypeError(f"{name} has dtype {value.dtype}: must be one of {names}")
+
+
+def floating(name: str, value: object) -> None:
+    """Raises unless `value` is a tensor of a floating-point dtype."""
+    tensor(name, value)
+    if not value.dtype.is_floating_point:
+        raise TypeError(f"{name} has dtype {value.dtype}: must be a floating-point dtype")
+
+
+def shape(name: str, value: torch.Tensor, allowed: Sequence[tuple[int, ...]]) -> None:
+    """Raises unless the shape of `value` is one of `allowed`."""
+    if tuple(value.shape) not in allowed:
+        choices = " or ".join(str(list(a)) for a in dict.fromkeys(allowed))
+        raise ValueError(f"{name} has shape {list(value.shape)}: must be {choices}")
+
+
+def grouped_heads(num_heads: int, num_kv_heads: int) -> None:
+    """Raises unless the query heads fall into equal groups, one for each key-value head."""
+    if num_kv_heads < 1 or num_heads % num_kv_heads:
+        raise ValueError(f"query has {num_heads} heads and key has {num_kv_heads}: "
+                         "the query's must be a multiple of the key's")

@@ -1,0 +1,75 @@
+"""Settings of the backend: read once from the environment, typed and validated."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+TorchPath = Literal["loop", "padded", "bucketed", "gather"]
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _positive_integer(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise ValueError("an integer of 1 or more")
+    return int(text)
+
+
+def _setting(default: Any, variable: str, parse: Callable[[str], Any], meaning: str) -> Any:
+    """A field; `parse` turns the variable's text into its value, or raises what is allowed."""
+    metadata = {"variable": variable, "parse": parse, "meaning": meaning}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a user can choose. Each field's metadata names its variable and what it means."""
+
+    torch_path: TorchPath = _setting(
+        "gather",
+        "VLLM_HP1_TORCH_PATH",
+        _one_of(*get_args(TorchPath)),
+        "the PyTorch attention path: one request at a time, one padded batch, length buckets, or "
+        "vectorised gather",
+    )
+    bucket_tokens: int = _setting(
+        131072,
+        "VLLM_HP1_BUCKET_TOKENS",
+        _positive_integer,
+        "the most that one batch of the bucketed path (padded keys) or of the gather path (padded "
+        "query and key pairs) holds, unless a single request or query row needs more",
+    )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+        """Reads the variables that are set.
+
+        Raises:
+            ValueError: a value is not allowed; names the variable, its value and what is allowed.
+        """
+        values = {}
+        for field in dataclasses.fields(cls):
+            variable = field.metadata["variable"]
+            if variable not in environment:
+                continue
+            text = environment[variable]
+            try:
+                values[field.name] = field.metadata["parse"](text)
+            except ValueError as allowed:
+                raise ValueError(f"{variable}={text!r}: must be {allowed}") from None
+        return cls(**values)
+
+
+@functools.cache
+def settings() -> Settings:
+    """The process's settings: the environment as the first caller found it."""
+    return Settings.from_environment(os.environ)

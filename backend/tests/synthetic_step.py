@@ -1,0 +1,151 @@
+"""A step as vLLM's scheduler would give it, with a paged cache poisoned wherever it must not be read.
+
+Drives the builder and the impl without a model or an engine, for the tests and the benchmark.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+from asynct_kernels import GateParams
+from asynct_kernels.reference import attention
+from asynct_vllm.builder import AsyncTMetadataBuilder
+from asynct_vllm.impl import AsyncTImpl
+from asynct_vllm.metadata import AsyncTMetadata
+from asynct_vllm.settings import Settings
+
+# Block table entries that no request owns: far out of range on either side.
+WILD_ENTRIES = (2**31 - 1, -(2**31), 10**6, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """The shape of an attention layer."""
+
+    query: int = 4
+    kv: int = 2
+    size: int = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticStep:
+    """One step of requests whose earlier tokens are cached.
+
+    Attributes:
+        common: what vLLM gives the builder.
+        query, key, value: `[T, heads, D]`, this step's tokens in row order.
+        kv_cache: `[num_blocks, 2, block_size, H_kv, D]` with the earlier tokens' K and V.
+        keys, values: for each request `[seq_len, H_kv, D]`, earlier tokens and this step's.
+    """
+
+    common: CommonAttentionMetadata
+    heads: Heads
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    kv_cache: torch.Tensor
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
+
+    @classmethod
+    def make(
+        cls,
+        query_lens: Sequence[int],
+        prefix_lens: Sequence[int],
+        *,
+        heads: Heads = Heads(),
+        block_size: int = 16,
+        dtype: torch.dtype = torch.float32,
+        slack: int = 0,
+        poison: float = float("nan"),
+    ) -> "SyntheticStep":
+        """Random tokens and shuffled blocks.
+
+        Args:
+            query_lens, prefix_lens: this step's and the cached tokens of each request.
+            slack: how far the host's bounds of the sequence lengths lie above them.
+            poison: what every slot holds that no request owns.
+        """
+        seq_lens = [query + prefix for query, prefix in zip(query_lens, prefix_lens)]
+        own_blocks = [-(-seq_len // block_size) for seq_len in seq_lens]
+        order = torch.randperm(sum(own_blocks) + 3).tolist()
+        width = max(own_blocks) + -(-slack // block_size) + 2
+        wild = torch.tensor(WILD_ENTRIES, dtype=torch.int32)
+        block_table = wild[torch.randint(len(wild), (len(seq_lens), width))]
+        shape = (len(order), 2, block_size, heads.kv, heads.size)
+        kv_cache = torch.full(shape, poison, dtype=dtype)
+        keys, values, slots = [], [], []
+        for request, seq_len in enumerate(seq_lens):
+            blocks = [order.pop() for _ in range(own_blocks[request])]
+            block_table[request, : len(blocks)] = torch.tensor(blocks, dtype=torch.int32)
+            keys.append(torch.randn(seq_len, heads.kv, heads.size, dtype=dtype))
+            values.append(torch.randn(seq_len, heads.kv, heads.size, dtype=dtype))
+            for token in range(seq_len):
+                block, offset = blocks[token // block_size], token % block_size
+                if token < prefix_lens[request]:
+                    kv_cache[block, 0, offset] = keys[request][token]
+                    kv_cache[block, 1, offset] = values[request][token]
+                else:
+                    slots.append(block * block_size + offset)
+        query_start = torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32)
+        bounds = torch.tensor(seq_lens, dtype=torch.int32) + slack
+        fresh = [slice(prefix, None) for prefix in prefix_lens]
+        return cls(
+            common=CommonAttentionMetadata(
+                query_start_loc=query_start,
+                query_start_loc_cpu=query_start.clone(),
+                seq_lens=torch.tensor(seq_lens, dtype=torch.int32),
+                seq_lens_cpu_upper_bound=bounds,
+                num_reqs=len(seq_lens),
+                num_actual_tokens=sum(query_lens),
+                max_query_len=max(query_lens),
+                max_seq_len=int(bounds.max()),
+                block_table_tensor=block_table,
+                slot_mapping=torch.tensor(slots, dtype=torch.int64),
+            ),
+            heads=heads,
+            query=torch.randn(sum(query_lens), heads.query, heads.size, dtype=dtype),
+            key=torch.cat([k[rows] for k, rows in zip(keys, fresh)]),
+            value=torch.cat([v[rows] for v, rows in zip(values, fresh)]),
+            kv_cache=kv_cache,
+            keys=keys,
+            values=values,
+        )
+
+    def impl(self, gate: GateParams) -> AsyncTImpl:
+        """A layer of the step's shape."""
+        scale = 1 / self.heads.size if gate.scale is None else gate.scale
+        return AsyncTImpl(self.heads.query, self.heads.size, scale, self.heads.kv, gate=gate)
+
+    def build(self, settings: Settings) -> AsyncTMetadata:
+        """The step's metadata, as all layers share it."""
+        spec = FullAttentionSpec(
+            block_size=self.kv_cache.shape[2],
+            num_kv_heads=self.heads.kv,
+            head_size=self.heads.size,
+            dtype=self.kv_cache.dtype,
+        )
+        builder = AsyncTMetadataBuilder(spec, ["layer"], None, self.kv_cache.device)
+        builder.settings = settings
+        return builder.build(0, self.common)
+
+    def run(self, gate: GateParams, settings: Settings) -> torch.Tensor:
+        """Builds the metadata, writes the cache and attends, in one layer: `[T, H, D]`."""
+        impl = self.impl(gate)
+        impl.do_kv_cache_update(
+            None, self.key, self.value, self.kv_cache, self.common.slot_mapping
+        )
+        output = torch.full_like(self.query, float("nan"))
+        metadata = self.build(settings)
+        impl.forward(None, self.query, self.key, self.value, self.kv_cache, metadata, output)
+        return output
+
+    def reference(self, gate: GateParams) -> torch.Tensor:
+        """The unpaged float64 attention of each request on its own: `[T, H, D]`."""
+        queries = self.query.split(self.common.query_start_loc_cpu.diff().tolist())
+        return torch.cat(
+            [attention(q, k, v, gate) for q, k, v in zip(queries, self.keys, self.values)]
+        )

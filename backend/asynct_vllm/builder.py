@@ -23,7 +23,6 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
     """Serves vLLM's model runners V1 and V2; never waits for the device."""
 
     _cudagraph_support: ClassVar[AttentionCGSupport] = AttentionCGSupport.NEVER
-    reorder_batch_threshold: int | None = None
 
     def __init__(
         self,

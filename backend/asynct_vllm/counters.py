@@ -6,6 +6,7 @@ totals stay on the device, so that counting never waits for it.
 """
 
 import atexit
+import logging
 from typing import NamedTuple
 
 import torch
@@ -44,6 +45,7 @@ def reset() -> None:
 @atexit.register
 def _log() -> None:
     if totals := snapshot():
+        logging.raiseExceptions = False  # The log's stream may be closed by now.
         served = ", ".join(
             f"{path} {hits.calls} steps of {hits.tokens} tokens" for path, hits in totals.items()
         )

@@ -9,7 +9,7 @@ from asynct_vllm.plan import Plan
 from asynct_vllm.torch_paths.batch import Batch
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class AsyncTMetadata(AttentionMetadata):
     """A step: its requests, the plan, and the plan's work.
 

@@ -4,6 +4,7 @@ Drives the builder and the impl without a model or an engine, for the tests and 
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
@@ -30,7 +31,28 @@ class Heads:
     size: int = 32
 
 
-@dataclasses.dataclass(frozen=True)
+def _padded_pages(blocks: int, page: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    half = math.prod(page)
+    pages = torch.empty(blocks, 2 * half + 24, dtype=dtype)
+    return pages[:, : 2 * half].unflatten(1, (2, *page))
+
+
+def _heads_first(blocks: int, page: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    tokens, heads, size = page
+    return torch.empty(blocks, 2, heads, tokens, size, dtype=dtype).transpose(2, 3)
+
+
+# Caches of shape [blocks, 2, *page] whose memory is laid out in the ways that vLLM has.
+LAYOUTS = {
+    "contiguous": lambda blocks, page, dtype: torch.empty(blocks, 2, *page, dtype=dtype),
+    "kv_first": lambda blocks, page, dtype: torch.empty(2, blocks, *page, dtype=dtype).movedim(1, 0),
+    "layers_inside": lambda blocks, page, dtype: torch.empty(blocks, 3, 2, *page, dtype=dtype)[:, 1],
+    "heads_first": _heads_first,
+    "padded_pages": _padded_pages,
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class SyntheticStep:
     """One step of requests whose earlier tokens are cached.
 
@@ -60,6 +82,7 @@ class SyntheticStep:
         block_size: int = 16,
         dtype: torch.dtype = torch.float32,
         slack: int = 0,
+        layout: str = "contiguous",
         poison: float = float("nan"),
     ) -> "SyntheticStep":
         """Random tokens and shuffled blocks.
@@ -67,6 +90,7 @@ class SyntheticStep:
         Args:
             query_lens, prefix_lens: this step's and the cached tokens of each request.
             slack: how far the host's bounds of the sequence lengths lie above them.
+            layout: the cache's strides, one of LAYOUTS.
             poison: what every slot holds that no request owns.
         """
         seq_lens = [query + prefix for query, prefix in zip(query_lens, prefix_lens)]
@@ -75,8 +99,8 @@ class SyntheticStep:
         width = max(own_blocks) + -(-slack // block_size) + 2
         wild = torch.tensor(WILD_ENTRIES, dtype=torch.int32)
         block_table = wild[torch.randint(len(wild), (len(seq_lens), width))]
-        shape = (len(order), 2, block_size, heads.kv, heads.size)
-        kv_cache = torch.full(shape, poison, dtype=dtype)
+        kv_cache = LAYOUTS[layout](len(order), (block_size, heads.kv, heads.size), dtype)
+        kv_cache.fill_(poison)
         keys, values, slots = [], [], []
         for request, seq_len in enumerate(seq_lens):
             blocks = [order.pop() for _ in range(own_blocks[request])]
@@ -143,9 +167,38 @@ class SyntheticStep:
         impl.forward(None, self.query, self.key, self.value, self.kv_cache, metadata, output)
         return output
 
+    def split_rows(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """A tensor of the step's rows, request by request."""
+        return rows.split(self.common.query_start_loc_cpu.diff().tolist())
+
     def reference(self, gate: GateParams) -> torch.Tensor:
         """The unpaged float64 attention of each request on its own: `[T, H, D]`."""
-        queries = self.query.split(self.common.query_start_loc_cpu.diff().tolist())
-        return torch.cat(
-            [attention(q, k, v, gate) for q, k, v in zip(queries, self.keys, self.values)]
+        requests = zip(self.split_rows(self.query), self.keys, self.values)
+        return torch.cat([attention(query, key, value, gate) for query, key, value in requests])
+
+    def only(self, request: int) -> "SyntheticStep":
+        """The step as it is when one of its requests is alone in the batch, in the same cache."""
+        rows = slice(*self.common.query_start_loc_cpu[request : request + 2].tolist())
+        own = slice(request, request + 1)
+        query_start = torch.tensor([0, rows.stop - rows.start], dtype=torch.int32)
+        bounds = self.common.seq_lens_cpu_upper_bound[own]
+        return dataclasses.replace(
+            self,
+            common=self.common.replace(
+                query_start_loc=query_start,
+                query_start_loc_cpu=query_start,
+                seq_lens=self.common.seq_lens[own],
+                seq_lens_cpu_upper_bound=bounds,
+                num_reqs=1,
+                num_actual_tokens=rows.stop - rows.start,
+                max_query_len=rows.stop - rows.start,
+                max_seq_len=int(bounds),
+                block_table_tensor=self.common.block_table_tensor[own],
+                slot_mapping=self.common.slot_mapping[rows],
+            ),
+            query=self.query[rows],
+            key=self.key[rows],
+            value=self.value[rows],
+            keys=self.keys[own],
+            values=self.values[own],
         )

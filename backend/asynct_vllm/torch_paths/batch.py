@@ -19,7 +19,7 @@ class Span:
         return self.stop - self.start
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
     """A step, on the host and on the device. R requests, T query tokens.
 

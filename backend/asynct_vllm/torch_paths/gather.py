@@ -17,7 +17,7 @@ from asynct_vllm import kv_cache
 from asynct_vllm.torch_paths.batch import Batch, Span, causal_mask
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Chunk:
     """B slices padded to N query rows and to the same number of blocks. All tensors are int64.
 

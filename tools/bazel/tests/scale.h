@@ -1,0 +1,3 @@
+#pragma once
+
+constexpr float kScale = 2.0f;

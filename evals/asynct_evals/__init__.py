@@ -1,0 +1,1 @@
+"""Evaluation of AsyncT (or any Hugging Face model) by lm-eval, on vLLM or Hugging Face."""

@@ -1,0 +1,27 @@
+"""What decides a run beside its problems."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+ENGINES = ("vllm", "hf")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to evaluate.
+
+    model: directory of a Hugging Face checkpoint.
+    engine: one of ENGINES.
+    num_fewshot: examples in each prompt, fewer where the context is too short.
+    seed: draws the examples of each prompt.
+    dtype: one of DTYPES; "auto" is the checkpoint's on a GPU and float32 on the CPU.
+    """
+
+    model: pathlib.Path
+    engine: str
+    num_fewshot: int
+    seed: int
+    dtype: str = "auto"

@@ -1,6 +1,22 @@
 """Kernels of AsyncT: AsyncI attention, DyHT and ReGLU."""
 
 from asynct_kernels.gate import GateParams, apply_gate
-from asynct_kernels.reference.norms import dyht
+from asynct_kernels.ops import (
+    fused_add_uclip_norm,
+    post_attn_pre_mlp_uclip_out,
+    qk_uclip_norm,
+    relu_and_mul,
+    uclip_norm,
+)
+from asynct_kernels.reference import dyht
 
-__all__ = ["GateParams", "apply_gate", "dyht"]
+__all__ = [
+    "GateParams",
+    "apply_gate",
+    "dyht",
+    "fused_add_uclip_norm",
+    "post_attn_pre_mlp_uclip_out",
+    "qk_uclip_norm",
+    "relu_and_mul",
+    "uclip_norm",
+]

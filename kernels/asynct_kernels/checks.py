@@ -10,6 +10,11 @@ from collections.abc import Sequence
 
 import torch
 
+from asynct_kernels import layout
+
+# Of what the kernels read and write.
+ACTIVATION_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
 
 def real(name: str, value: object) -> None:
     """Raises unless `value` is a finite real number."""
@@ -43,6 +48,12 @@ def tensor(name: str, value: object) -> None:
         raise TypeError(f"{name} is a {type(value).__name__}: must be a torch.Tensor")
 
 
+def tensors(**values: object) -> None:
+    """Raises unless every value is a torch.Tensor."""
+    for name, value in values.items():
+        tensor(name, value)
+
+
 def dtype(name: str, value: torch.Tensor, allowed: Sequence[torch.dtype]) -> None:
     """Raises unless `value.dtype` is one of `allowed`."""
     if value.dtype not in allowed:
@@ -69,3 +80,51 @@ def grouped_heads(num_heads: int, num_kv_heads: int) -> None:
     if num_kv_heads < 1 or num_heads % num_kv_heads:
         raise ValueError(f"query has {num_heads} heads and key has {num_kv_heads}: "
                          "the query's must be a multiple of the key's")
+
+
+def activations(name: str, value: torch.Tensor) -> None:
+    """Raises unless `value` is [..., channels] as the kernels read it: of one of
+    ACTIVATION_DTYPES, with adjacent channels."""
+    dtype(name, value, ACTIVATION_DTYPES)
+    if value.dim() < 1:
+        raise ValueError(f"{name} has shape []: must be [..., channels]")
+    if value.shape[-1] > 1 and value.stride(-1) != 1:
+        raise ValueError(f"{name} has strides {list(value.stride())}: the last must be 1")
+
+
+def rows(name: str, value: torch.Tensor) -> None:
+    """Raises unless `value` is as `activations` wants it, with evenly spaced rows."""
+    activations(name, value)
+    if layout.row_stride(value) is None:
+        raise ValueError(f"{name} has shape {list(value.shape)} and strides "
+                         f"{list(value.stride())}: its rows must be evenly spaced")
+
+
+def same_device(name: str, value: torch.Tensor, other_name: str, other: torch.Tensor) -> None:
+    """Raises unless the two tensors are on one device."""
+    if value.device != other.device:
+        raise ValueError(f"{name} is on {value.device} and {other_name} on {other.device}: "
+                         "must be the same")
+
+
+def same_kind(name: str, value: torch.Tensor, other_name: str, other: torch.Tensor) -> None:
+    """Raises unless the two tensors have one dtype and device."""
+    same_device(name, value, other_name, other)
+    if value.dtype != other.dtype:
+        raise TypeError(f"{name} has dtype {value.dtype} and {other_name} has dtype "
+                        f"{other.dtype}: must be the same")
+
+
+def channel_parameter(name: str, value: torch.Tensor, x_name: str, x: torch.Tensor) -> None:
+    """Raises unless `value` is contiguous, [channels of x] or [1], float32 or of x's dtype."""
+    same_device(name, value, x_name, x)
+    dtype(name, value, (torch.float32, x.dtype))
+    shape(name, value, [tuple(x.shape[-1:]), (1,)])
+    if value.shape[0] > 1 and value.stride(0) != 1:
+        raise ValueError(f"{name} has strides {list(value.stride())}: must be contiguous")
+
+
+def even_channels(name: str, value: torch.Tensor) -> None:
+    """Raises unless `value` is [..., 2 n]."""
+    if value.dim() < 1 or value.shape[-1] % 2:
+        raise ValueError(f"{name} has shape {list(value.shape)}: its last size must be even")

@@ -15,7 +15,6 @@ def relu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
         TypeError, ValueError: unless `gate_up` is a floating-point tensor with an even last size.
     """
     checks.floating("gate_up", gate_up)
-    if gate_up.dim() < 1 or gate_up.shape[-1] % 2:
-        raise ValueError(f"gate_up has shape {list(gate_up.shape)}: its last size must be even")
+    checks.even_channels("gate_up", gate_up)
     gate, up = gate_up.to(compute_dtype(gate_up.dtype)).chunk(2, dim=-1)
     return (gate.relu() * up).to(gate_up.dtype)

@@ -1,0 +1,204 @@
+"""What a bare prefill skeleton reaches beside FlashAttention-3.
+
+    python bench.py --library libprefill.so --output result.json --commit HASH
+
+Every variant is checked first, in a process of its own with a time limit (a wrong barrier hangs).
+The right ones are then timed together with FlashAttention-3 (vLLM's build), interleaved replays of
+graphs in one process, on random data whose gate closes on about 70% of the scores, after a check of
+sampled rows on the timed shape itself. A variant that fails a check gets no figure.
+"""
+
+import concurrent.futures
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+from rich.console import Console
+from rich.table import Table
+import torch
+
+import reference
+import skeleton
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("library", None, "The compiled skeleton.", required=True)
+flags.DEFINE_string("check_library", None, "A build to check instead, with a watchdog for example.")
+flags.DEFINE_string("output", None, "JSON file to write.", required=True)
+flags.DEFINE_string("commit", "unknown", "Commit the library was built from, for the record.")
+flags.DEFINE_list("variants", [], "Variants to look at; all when left out.")
+flags.DEFINE_integer("rounds", 15, "Interleaved replays per shape.")
+flags.DEFINE_integer("check_seconds", 40, "Time limit of one variant's check.")
+flags.DEFINE_bool("flash", True, "Time FlashAttention-3 too (needs vLLM).")
+
+# batch, length, heads, kv_heads
+SHAPES = [(16, 1024, 16, 8), (4, 2048, 16, 8), (1, 8192, 16, 8), (8, 4096, 16, 8), (32, 256, 8, 4)]
+GRAPH_SECONDS = 2e-3  # a replayed graph holds launches for about this long
+
+
+def check(name: str) -> tuple[bool, str]:
+    command = [sys.executable, os.path.join(os.path.dirname(__file__), "check.py"),
+               f"--library={FLAGS.check_library or FLAGS.library}", f"--variant={name}"]
+    try:
+        done = subprocess.run(command, timeout=FLAGS.check_seconds, capture_output=True, text=True)
+    except subprocess.TimeoutExpired as error:
+        return False, f"{name}: no answer in {FLAGS.check_seconds} s (a hang)\n{error.stdout}"
+    tail = "" if done.returncode in (0, 1) and done.stdout else done.stderr[-1500:]
+    return done.returncode == 0, done.stdout + tail
+
+
+def flash_attention(inputs: skeleton.Inputs, out: torch.Tensor, paged: bool):
+    """A call of FlashAttention-3 on the same keys and values, as a function of nothing.
+
+    Paged, the scheduler's metadata are made ahead, as vLLM makes them once a step.
+    """
+    from vllm.vllm_flash_attn import flash_attn_varlen_func, get_scheduler_metadata
+
+    starts = torch.arange(inputs.batch + 1, device="cuda", dtype=torch.int32) * inputs.length
+    common = dict(max_seqlen_q=inputs.length, cu_seqlens_q=starts, max_seqlen_k=inputs.length,
+                  causal=True, out=out, fa_version=3, num_splits=1)
+    tokens = inputs.batch * inputs.length
+    if not paged:
+        return lambda: flash_attn_varlen_func(inputs.query, inputs.key[:tokens],
+                                              inputs.value[:tokens], cu_seqlens_k=starts, **common)
+    lengths = torch.full((inputs.batch,), inputs.length, device="cuda", dtype=torch.int32)
+    table = inputs.block_table[:, :-(-inputs.length // skeleton.PAGE)].contiguous()
+    metadata = get_scheduler_metadata(
+        inputs.batch, inputs.length, inputs.length, inputs.heads, inputs.kv_heads,
+        skeleton.HEAD_DIM, cache_seqlens=lengths, cu_seqlens_q=starts, page_size=skeleton.PAGE,
+        causal=True, num_splits=1)
+    return lambda: flash_attn_varlen_func(inputs.query, inputs.cache[:, 0], inputs.cache[:, 1],
+                                          seqused_k=lengths, block_table=table,
+                                          scheduler_metadata=metadata, **common)
+
+
+def flash_rows_right(inputs: skeleton.Inputs, call, out: torch.Tensor) -> bool:
+    """Whether the competitor computes softmax attention here (its second call, as it is timed)."""
+    call()
+    out.fill_(float("nan"))
+    call()
+    query, key, value = (x[: inputs.length].double().transpose(0, 1)
+                         for x in (inputs.query, inputs.key, inputs.value))
+    group = inputs.heads // inputs.kv_heads
+    rows = torch.randint(inputs.length, (16,), device="cuda")
+    scores = query[:, rows] @ key.repeat_interleave(group, 0).transpose(1, 2)
+    scores = (scores * skeleton.HEAD_DIM**-0.5).masked_fill(
+        torch.arange(inputs.length, device="cuda") > rows[:, None], float("-inf"))
+    want = (scores.softmax(-1) @ value.repeat_interleave(group, 0)).transpose(0, 1)
+    return bool((out[rows].double() - want).norm() < 1e-2 * want.norm())
+
+
+def capture(call) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of enough calls to time, and how many."""
+    call()
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    calls = max(1, round(GRAPH_SECONDS / ((time.perf_counter() - started) / 3)))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    return graph, calls
+
+
+def time_together(calls: dict, rounds: int) -> dict[str, list[float]]:
+    """Microseconds a call, per round, of every named call; the order alternates."""
+    graphs = {name: capture(call) for name, call in calls.items()}
+    times = {name: [] for name in calls}
+    for round_index in range(-2, rounds):
+        names = list(graphs)
+        for name in names if round_index % 2 else reversed(names):
+            graph, count = graphs[name]
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            if round_index >= 0:
+                times[name].append(begin.elapsed_time(end) * 1e3 / count)
+    return times
+
+
+def sampled_rows_right(library, variant, inputs: skeleton.Inputs) -> bool:
+    out = torch.full_like(inputs.query, float("nan"))
+    library.launch(variant, inputs, out)
+    request = int(torch.randint(inputs.batch, ()))
+    rows = torch.randint(inputs.length, (48,), device="cuda")
+    rows[0], rows[1] = 0, inputs.length - 1
+    found = reference.errors(inputs, out, request, rows, variant.gated)
+    return reference.is_right(found) and not bool(out.isnan().any())
+
+
+def measure(library: skeleton.Skeleton, variants, shape) -> dict:
+    inputs = skeleton.make_inputs(*shape)
+    calls, wrong = {}, []
+    for variant in variants:
+        if not sampled_rows_right(library, variant, inputs):
+            wrong.append(variant.name)
+            continue
+        out = torch.empty_like(inputs.query)
+        calls[variant.name] = lambda v=variant, o=out: library.launch(v, inputs, o)
+    if FLAGS.flash:
+        for paged in (False, True):
+            name = f"flash-3 {'paged' if paged else 'contiguous'}"
+            out = torch.empty_like(inputs.query)
+            call = flash_attention(inputs, out, paged)
+            if flash_rows_right(inputs, call, out):
+                calls[name] = call
+            else:
+                wrong.append(name)
+    record = {"shape": shape, "wrong": wrong, "results": {}}
+    for name, times in time_together(calls, FLAGS.rounds).items():
+        median = statistics.median(times)
+        record["results"][name] = {
+            "us": median, "us_low": min(times), "us_high": max(times),
+            "tflops": inputs.multiply_adds() / median * 1e-6,
+        }
+    return record
+
+
+def print_table(records: list[dict]) -> None:
+    table = Table(title="TFLOP/s, causal operations only")
+    table.add_column("variant")
+    for record in records:
+        batch, length, heads, kv_heads = record["shape"]
+        table.add_column(f"B {batch} T {length} {heads}/{kv_heads}", justify="right")
+    for name in records[0]["results"]:
+        cells = [r["results"].get(name) for r in records]
+        table.add_row(name, *(f"{x['tflops']:.0f} ({x['us']:.1f} us)" if x else "wrong"
+                              for x in cells))
+    Console(width=160).print(table)
+
+
+def main(_) -> None:
+    library = skeleton.Skeleton(os.path.abspath(FLAGS.library))
+    chosen = [v for v in library.variants if not FLAGS.variants or v.name in FLAGS.variants]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        checks = dict(zip([v.name for v in chosen], pool.map(check, [v.name for v in chosen])))
+    for right, text in checks.values():
+        print(text.strip(), "" if right else "\n  RED", flush=True)
+    green = [v for v in chosen if checks[v.name][0]]
+    records = []
+    for shape in SHAPES:
+        records.append(measure(library, green, shape))
+        print(f"timed {shape}; wrong on it: {records[-1]['wrong'] or 'none'}", flush=True)
+    print_table(records)
+    properties = torch.cuda.get_device_properties(0)
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+                            capture_output=True, text=True).stdout.strip()
+    with open(FLAGS.output, "w") as file:
+        json.dump({"card": properties.name, "driver": driver, "torch": torch.__version__,
+                   "cuda": torch.version.cuda, "commit": FLAGS.commit, "rounds": FLAGS.rounds,
+                   "red": [n for n, (right, _) in checks.items() if not right],
+                   "records": records}, file, indent=1)
+    print(f"wrote {FLAGS.output}")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -48,6 +48,8 @@ def main(argv: list[str]) -> int:
         arguments.append(f"--junit-xml={xml}")
     if wanted := os.environ.get("TESTBRIDGE_TEST_ONLY"):
         arguments += ["-k", wanted]
+    if folder := os.environ.get("TEST_TMPDIR"):
+        arguments.append(f"--basetemp={folder}/pytest")
     shard = Shard(int(os.environ.get("TEST_SHARD_INDEX", 0)),
                   int(os.environ.get("TEST_TOTAL_SHARDS", 1)))
     if status_file := os.environ.get("TEST_SHARD_STATUS_FILE"):

@@ -2,9 +2,9 @@
 
     python check.py --library libprefill.so --variant paged-gate
 
-Small shapes against float64 first. If one is wrong, two probes follow: with every score 1 the output
-is a running sum of V (only the product with V and the mask can be wrong), and with V a shifted
-identity the output is a window of P itself (so the scores, the gate or the key order are wrong).
+Small shapes against float64 first. If one is wrong, two probes follow: with every score 1 the
+output is a running sum of V (only the product with V and the mask can be wrong), and with V a
+shifted identity the output is a window of P itself (the scores, the gate or the key order).
 """
 
 import os

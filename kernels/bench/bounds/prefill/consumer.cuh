@@ -200,6 +200,7 @@ struct Consumer {
         multiply_keys(s, query, key_at.slot());
         ptx::wgmma_commit();
         shared.value_ring.wait_full(value_at);
+        ptx::wgmma_fence();
         multiply_values(o, p, value_at.slot());
         ptx::wgmma_commit();
         pass_turn();

@@ -87,6 +87,7 @@ bool make_key_map(CUtensorMap* map, const void* keys, const Config& config, int 
 }  // namespace
 }  // namespace asynct::bench
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 // Mirrored by `Problem` in bench.py.
@@ -147,3 +148,4 @@ const char* prefill_launch(int index, const Problem* problem, cudaStream_t strea
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

@@ -22,8 +22,8 @@ def attention_rows(inputs: Inputs, request: int, rows: torch.Tensor, gated: bool
                    dtype: torch.dtype) -> torch.Tensor:
     """Output rows [rows, heads, 128] of one request.
 
-    In float64 nothing is rounded on the way; in float32 p and the output are rounded to bf16, as the
-    kernel does.
+    In float64 nothing is rounded on the way; in float32 p and the output are rounded to bf16, as
+    the kernel does.
     """
     group = inputs.heads // inputs.kv_heads
     tokens = slice(request * inputs.length, (request + 1) * inputs.length)

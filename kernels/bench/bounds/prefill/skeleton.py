@@ -34,9 +34,9 @@ class Variant:
 class Inputs:
     """One causal prefill: `batch` requests of `length` tokens, no cached prefix.
 
-    query [batch * length, heads, 128]; key, value [batch * length + slack, kv_heads, 128]; the cache
-    [pages, 2, 16, kv_heads, 128] holds the same keys and values in shuffled pages; sigma, alpha and
-    gamma [heads] float32.
+    query [batch * length, heads, 128]; key, value [batch * length + slack, kv_heads, 128]; the
+    cache [pages, 2, 16, kv_heads, 128] holds the same keys and values in shuffled pages; sigma,
+    alpha and gamma [heads] float32.
     """
 
     batch: int

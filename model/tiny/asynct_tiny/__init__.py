@@ -1,0 +1,1 @@
+"""The small trained AsyncT: its problems, tokenizer, training and measurements."""

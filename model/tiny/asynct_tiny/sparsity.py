@@ -1,0 +1,48 @@
+"""How much of a model's attention and MLP is exactly zero, layer by layer."""
+
+from typing import NamedTuple
+
+import torch
+from asynct_kernels.gate import apply_gate
+from torch import nn
+
+from asynct_model import AsyncTForCausalLM
+
+
+class LayerSparsity(NamedTuple):
+    """Shares in 0..1: of gate outputs p among the visible keys, and of relu(gate) * up, that are 0."""
+
+    attention: float
+    mlp: float
+
+
+@torch.inference_mode()
+def sparsity(model: AsyncTForCausalLM, input_ids: torch.Tensor) -> list[LayerSparsity]:
+    """Measures every layer on input_ids [B, T], rows without padding."""
+    attention, mlp = [], []
+
+    def measure_attention(module: nn.Module, inputs: tuple) -> None:
+        hidden_states, rotary = inputs[:2]
+        query, key, _ = module.project(hidden_states, rotary)
+        length, group = query.shape[1], query.shape[2] // key.shape[2]
+        keys = key.repeat_interleave(group, dim=2)
+        gate = module.gate()
+        scale = 1 / module.head_dim if gate.scale is None else gate.scale
+        scores = scale * torch.einsum("bihd,bjhd->bhij", query.float(), keys.float())
+        visible = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
+        p = apply_gate(scores, gate, visible)
+        attention.append((p[..., visible] == 0).float().mean().item())
+
+    def measure_mlp(module: nn.Module, inputs: tuple) -> None:
+        mlp.append((module.inner(inputs[0]) == 0).float().mean().item())
+
+    hooks = []
+    for layer in model.model.layers:
+        hooks.append(layer.self_attn.register_forward_pre_hook(measure_attention))
+        hooks.append(layer.mlp.register_forward_pre_hook(measure_mlp))
+    try:
+        model(input_ids=input_ids, use_cache=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [LayerSparsity(*shares) for shares in zip(attention, mlp)]

@@ -93,6 +93,10 @@ def host_environment(lock: pathlib.Path) -> Environment:
 
 def locked_environment(kind: str, lock: pathlib.Path, cache: pathlib.Path) -> Environment:
     """The environment with the lock's packages, installed now unless the cache has it."""
+    if importlib.util.find_spec("ensurepip") is None:
+        raise installation.Failure(
+            f"{sys.executable} has no ensurepip "
+            f"(Debian, Ubuntu: apt-get install python3.{sys.version_info.minor}-venv).")
     root = installation.install(lock, cache, name=kind)
     site_packages = sysconfig.get_path(
         "purelib", "venv", vars={"base": str(root), "platbase": str(root)})

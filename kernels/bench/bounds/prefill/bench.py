@@ -26,7 +26,6 @@ import skeleton
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("library", None, "The compiled skeleton.", required=True)
-flags.DEFINE_string("check_library", None, "A build to check instead, with a watchdog for example.")
 flags.DEFINE_string("output", None, "JSON file to write.", required=True)
 flags.DEFINE_string("commit", "unknown", "Commit the library was built from, for the record.")
 flags.DEFINE_list("variants", [], "Variants to look at; all when left out.")
@@ -41,7 +40,7 @@ GRAPH_SECONDS = 2e-3  # a replayed graph holds launches for about this long
 
 def check(name: str) -> tuple[bool, str]:
     command = [sys.executable, os.path.join(os.path.dirname(__file__), "check.py"),
-               f"--library={FLAGS.check_library or FLAGS.library}", f"--variant={name}"]
+               f"--library={FLAGS.library}", f"--variant={name}"]
     try:
         done = subprocess.run(command, timeout=FLAGS.check_seconds, capture_output=True, text=True)
     except subprocess.TimeoutExpired as error:
@@ -180,7 +179,10 @@ def main(_) -> None:
     library = skeleton.Skeleton(os.path.abspath(FLAGS.library))
     chosen = [v for v in library.variants if not FLAGS.variants or v.name in FLAGS.variants]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        checks = dict(zip([v.name for v in chosen], pool.map(check, [v.name for v in chosen])))
+        checks = {v.name: pool.submit(check, v.name) for v in chosen}
+        if FLAGS.flash:
+            import vllm.vllm_flash_attn  # noqa: F401  takes half a minute, so under the checks
+        checks = {name: future.result() for name, future in checks.items()}
     for right, text in checks.values():
         print(text.strip(), "" if right else "\n  RED", flush=True)
     green = [v for v in chosen if checks[v.name][0]]

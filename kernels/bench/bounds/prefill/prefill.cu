@@ -27,12 +27,12 @@ constexpr Instance instance() {
     static constexpr const char* kName = name;          \
     static constexpr Config kConfig = {__VA_ARGS__};    \
   };
-#include "variants.inc"
+#include "variants.h"
 #undef VARIANT
 
 const Instance kInstances[] = {
 #define VARIANT(identifier, ...) instance<identifier>(),
-#include "variants.inc"
+#include "variants.h"
 #undef VARIANT
 };
 

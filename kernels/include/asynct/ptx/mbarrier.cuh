@@ -46,20 +46,9 @@ __device__ __forceinline__ bool mbarrier_try_wait(uint64_t* barrier, uint32_t pa
   return done != 0;
 }
 
-// ASYNCT_WATCHDOG, a debugging build's limit in nanoseconds, traps on a barrier that never completes
-// instead of hanging the card.
 __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
-#ifdef ASYNCT_WATCHDOG
-  uint64_t start, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-  while (!mbarrier_try_wait(barrier, parity)) {
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    if (now - start > ASYNCT_WATCHDOG) __trap();
-  }
-#else
   while (!mbarrier_try_wait(barrier, parity)) {
   }
-#endif
 }
 
 }  // namespace asynct::ptx

@@ -1,3 +1,4 @@
+// Included twice by prefill.cu, with VARIANT defined.
 // The compiled variants: VARIANT(identifier, name, Config fields).
 VARIANT(Contiguous, "contiguous", .paged = false, .gated = false, .run = 32)
 VARIANT(ContiguousGate, "contiguous gate", .paged = false, .gated = true, .run = 32)

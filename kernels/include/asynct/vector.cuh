@@ -25,7 +25,8 @@ __device__ __forceinline__ Vector<T, kSize> LoadVector(const T* address) {
 
 template <class T, int kSize>
 __device__ __forceinline__ void StoreVector(T* address, const Vector<T, kSize>& vector) {
-  *reinterpret_cast<decltype(Vector<T, kSize>::bits)*>(address) = vector.bits;
+  // Not an assignment, which the compiler may split into words.
+  __stwb(reinterpret_cast<decltype(Vector<T, kSize>::bits)*>(address), vector.bits);
 }
 
 __device__ __forceinline__ float ToFloat(float value) { return value; }

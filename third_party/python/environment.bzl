@@ -62,7 +62,7 @@ def _python_environment_impl(ctx):
         timeout = _INSTALL_SECONDS,
     )
     if result.return_code:
-        fail("no Python environment:\n" + result.stderr)
+        fail("no Python environment: the reason is above")
     environment = json.decode(ctx.read("environment.json"))
     ctx.symlink(environment["python_headers"], "python_headers")
     ctx.symlink(environment["pybind11_headers"], "pybind11_headers")

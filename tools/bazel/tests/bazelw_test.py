@@ -61,6 +61,7 @@ class Machine:
 def machine(tmp_path) -> Machine:
     machine = Machine(tmp_path)
     machine.script("g++", "")
+    machine.script("ldconfig", "echo 'libnuma.so.1 (libc6,x86-64) => /usr/lib/libnuma.so.1'")
     return machine
 
 
@@ -140,12 +141,22 @@ def test_apt_brings_only_what_is_missing(machine):
 
 def test_a_bare_machine_asks_for_everything(machine):
     (machine.bin / "g++").unlink()
+    machine.script("ldconfig", "")
     machine.apt()
     result = machine.run("info")
     assert result.returncode == 1
-    for package in ("bazel-bootstrap", "g++", "python3", "python3-venv", "python3-dev"):
+    for package in ("bazel-bootstrap", "g++", "libnuma1", "python3", "python3-venv", "python3-dev"):
         assert f" {package} " in result.stdout
     assert "found no Bazel 4 to 7" in result.stdout
+
+
+def test_libnuma_is_for_vllm_on_the_cpu_alone(machine):
+    machine.bazel("4.2.3")
+    machine.python("3.12", "python3")
+    machine.script("ldconfig", "echo 'libc.so.6 (libc6,x86-64) => /usr/lib/libc.so.6'")
+    machine.apt()
+    assert "install --no-install-recommends libnuma1 -q" in machine.run("info").stdout
+    assert "apt-get" not in machine.run("info", ASYNCT_PYTHON_ENV="cuda").stdout
 
 
 def test_without_root_or_apt_it_says_what_to_do(machine):
@@ -153,7 +164,7 @@ def test_without_root_or_apt_it_says_what_to_do(machine):
     machine.python("3.11", "python3")
     result = machine.run("info")
     assert result.returncode == 1
-    assert "on Debian or Ubuntu: apt-get install" in result.stdout
+    assert "Debian or Ubuntu: apt-get install" in result.stdout
     machine.apt()
     machine.script("id", "echo 1000")
     result = machine.run("info")

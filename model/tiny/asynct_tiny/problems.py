@@ -18,6 +18,7 @@ Split = Literal["train", "test"]
 LARGEST = 99
 _LARGEST_OPERAND = 50
 _LARGEST_FACTOR = 9
+_ONE_DIGIT_CHANCE = 0.4
 _STORY_EVENTS = (2, 3, 4)
 _STORY_WEIGHTS = (50, 35, 15)
 _MULTIPLY_CHANCE = 0.12
@@ -97,7 +98,7 @@ Step = tuple[int, str, int, int]  # left, operator, right, result
 
 def _story(theme: Theme, rng: Random) -> tuple[str, list[Step]]:
     """A start, some events and the question; the count stays between 1 and LARGEST."""
-    count = rng.randint(2, _LARGEST_OPERAND)
+    count = _number(_LARGEST_OPERAND, rng)
     sentences = [theme.start.replace("{n}", str(count))]
     steps: list[Step] = []
     for _ in range(rng.choices(_STORY_EVENTS, _STORY_WEIGHTS)[0]):
@@ -115,10 +116,15 @@ def _event(theme: Theme, count: int, rng: Random) -> tuple[str, Step]:
     gain_limit = min(_LARGEST_OPERAND, LARGEST - count)
     loss_limit = min(_LARGEST_OPERAND, count - 1)
     if rng.random() < 0.5 and gain_limit >= 2 or loss_limit < 2:
-        number = rng.randint(2, gain_limit)
+        number = _number(gain_limit, rng)
         return _say(theme.gains, number, rng), (count, "+", number, count + number)
-    number = rng.randint(2, loss_limit)
+    number = _number(loss_limit, rng)
     return _say(theme.losses, number, rng), (count, "-", number, count - number)
+
+
+def _number(largest: int, rng: Random) -> int:
+    """2 to `largest`; small numbers are more frequent, as in real problems."""
+    return rng.randint(2, min(largest, 9) if rng.random() < _ONE_DIGIT_CHANCE else largest)
 
 
 def _say(sentences: tuple[str, ...], number: int, rng: Random) -> str:
@@ -131,7 +137,7 @@ _OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 def _scene(scene: Scene, rng: Random) -> tuple[str, list[Step]]:
     """Draws a scene's numbers until every result lies between 1 and LARGEST."""
     while True:
-        values = {name: rng.randint(2, _LARGEST_OPERAND) for name in "abcd"}
+        values = {name: _number(_LARGEST_OPERAND, rng) for name in "abcd"}
         values |= {name: rng.randint(2, _LARGEST_FACTOR) for name in "jklm"}
         text = scene.text
         for name in "abcdjklm":

@@ -41,9 +41,9 @@ def write(directory: Path, record: dict) -> None:
 def _plot(record: dict, path: Path) -> None:
     curve, evaluations = record["curve"], record["evaluations"]
     figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    steps = [point["step"] for point in curve]
     for kind in ("single", "packed"):
-        axis.plot(steps, [point[kind] for point in curve], label=f"loss, {kind} rows", linewidth=1)
+        points = [(point["step"], point[kind]) for point in curve if kind in point]
+        axis.plot(*zip(*points), label=f"loss, {kind} rows", linewidth=1) if points else None
     axis.set(xlabel="step", ylabel="loss on the answers (nats a byte)", yscale="log")
     right = axis.twinx()
     for shots, style in (("0", "ko-"), ("8", "ks--")):

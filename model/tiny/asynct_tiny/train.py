@@ -18,6 +18,7 @@ from asynct_model import AsyncTForCausalLM
 from asynct_tiny import record
 from asynct_tiny.corpus import Corpus
 from asynct_tiny.exact_match import exact_match
+from asynct_tiny.initialization import initialize
 from asynct_tiny.saving import save
 from asynct_tiny.sizes import tiny_config
 from asynct_tiny.sparsity import sparsity
@@ -35,9 +36,12 @@ flags.DEFINE_integer("steps", None, "Train for so many steps instead of by wall 
 flags.DEFINE_integer("seed", 1, "Seed of weights, problems and rows.")
 flags.DEFINE_integer("problems", 1_500_000, "Training problems to generate.", lower_bound=1)
 flags.DEFINE_integer("single_rows", 256, "Rows of one problem in a step.", lower_bound=1)
-flags.DEFINE_integer("single_length", 256, "Their length in bytes.", lower_bound=2)
+flags.DEFINE_integer("single_length", 224, "Their length in bytes.", lower_bound=2)
 flags.DEFINE_integer("packed_rows", 8, "Rows of many problems in a step.", lower_bound=1)
 flags.DEFINE_integer("packed_length", MAX_LENGTH, "Their length in bytes.", lower_bound=2)
+flags.DEFINE_float(
+    "packed_from", 0.3, "Share of the run after which packed rows join.", lower_bound=0, upper_bound=1
+)
 flags.DEFINE_float("matrix_rate", Optimisation.matrix_rate, "Learning rate of the matrices.")
 flags.DEFINE_float("vector_rate", Optimisation.vector_rate, "Learning rate of all vectors.")
 flags.DEFINE_integer("evaluations", 6, "Evaluations on a sample while training.", lower_bound=0)
@@ -85,6 +89,7 @@ class Run:
             model = AsyncTForCausalLM.from_pretrained(FLAGS.init_from, dtype=torch.float32)
         else:
             model = AsyncTForCausalLM(tiny_config())
+            initialize(model)
         self.trainer = Trainer(model.to(self.device), Optimisation(
             matrix_rate=FLAGS.matrix_rate, vector_rate=FLAGS.vector_rate
         ))
@@ -97,9 +102,11 @@ class Run:
 
     def train(self) -> None:
         """Steps until the time or the steps are used up, with evaluations on the way."""
-        losses, window_start = [], seconds()
-        self.step(0.0)  # compiles
-        log(f"first step took {seconds() - window_start:.1f}s")
+        window_start = seconds()
+        for progress in (0.0, 1.0):  # compiles for both lengths of row
+            self.step(progress)
+        log(f"first steps took {seconds() - window_start:.1f}s")
+        losses = []
         window_start = train_start = seconds()
         train_end = 60 * FLAGS.minutes - FLAGS.final_seconds
         while True:
@@ -120,19 +127,23 @@ class Run:
                 window_start = seconds() if not losses else window_start
         log(f"{self.trainer.steps} steps, {self.trainer.skipped} of them skipped")
 
-    def step(self, progress: float) -> list[float]:
-        batches = (
-            self.corpus.single(FLAGS.single_rows, FLAGS.single_length),
-            self.corpus.packed(FLAGS.packed_rows, FLAGS.packed_length),
-        )
+    def step(self, progress: float) -> dict[str, float]:
+        batches = {"single": self.corpus.single(FLAGS.single_rows, FLAGS.single_length)}
+        if progress >= FLAGS.packed_from:
+            batches["packed"] = self.corpus.packed(FLAGS.packed_rows, FLAGS.packed_length)
         return self.trainer.step(batches, progress)
 
-    def note(self, losses: list[list[float]], rate: float, progress: float) -> None:
-        single, packed = (sum(column) / len(losses) for column in zip(*losses))
-        point = dict(step=self.trainer.steps, seconds=round(seconds(), 1), single=single, packed=packed)
-        self.record["curve"].append(point)
+    def note(self, losses: list[dict[str, float]], rate: float, progress: float) -> None:
+        by_kind = {
+            kind: sum(loss[kind] for loss in losses if kind in loss)
+            / sum(kind in loss for loss in losses)
+            for kind in losses[-1]
+        }
+        step = self.trainer.steps
+        self.record["curve"].append(dict(step=step, seconds=round(seconds(), 1), **by_kind))
         if len(self.record["curve"]) % 4 == 1:
-            log(f"step {point['step']} ({progress:.0%}) loss {single:.4f} {packed:.4f}, {rate:.1f} steps/s")
+            shown = ", ".join(f"{loss:.4f} {kind}" for kind, loss in by_kind.items())
+            log(f"step {step} ({progress:.0%}) loss {shown}; {rate:.1f} steps/s")
 
     def evaluate(self, count: int) -> dict:
         """Saves, reads the checkpoint back and scores it; the best one so far is kept."""

@@ -1,7 +1,7 @@
-"""The optimisation: one step is a batch of single rows and a batch of packed rows."""
+"""The optimisation: one step updates the model from one or more batches of rows."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -60,16 +60,16 @@ class Trainer:
         self.steps = 0
         self.skipped = 0
 
-    def step(self, batches: Iterable[Rows], progress: float) -> list[float]:
-        """One update from the sum of the batches' mean losses, which it returns.
+    def step(self, batches: Mapping[str, Rows], progress: float) -> dict[str, float]:
+        """One update from the sum of the batches' mean losses, which it returns by kind of row.
 
         A step whose gradient is not finite changes nothing and is counted in `skipped`.
         """
-        losses = []
-        for rows in batches:
+        losses = {}
+        for kind, rows in batches.items():
             loss = self.loss(rows)
             loss.backward()
-            losses.append(loss.detach())
+            losses[kind] = loss.detach()
         norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
         factor = rate_factor(progress, self.steps, self.settings)
         for group in self.optimizer.param_groups:
@@ -80,7 +80,7 @@ class Trainer:
             self.skipped += 1
         self.optimizer.zero_grad(set_to_none=True)
         self.steps += 1
-        return [loss.item() for loss in losses]
+        return {kind: loss.item() for kind, loss in losses.items()}
 
     def loss(self, rows: Rows) -> torch.Tensor:
         """Mean cross-entropy over the rows' labels."""

@@ -1,6 +1,6 @@
 """Prints 'N passed, N failed, N skipped' for the output of `bazel test` on standard input.
 
-usage: bazel test ... 2>&1 | python3 count_tests.py --testlogs bazel-testlogs
+usage: bazel test ... 2>&1 | python3 count_tests.py --testlogs .bazel/testlogs
 
 Bazel counts targets; a target of pytest holds many cases, and its test.xml names them. A target
 with no XML of its own (a C++ test, one that did not build or was stopped) is one case. Exits 1 if
@@ -18,6 +18,8 @@ import xml.etree.ElementTree as ElementTree
 _RESULT = re.compile(
     r"^//(?P<package>[^\s:]*):(?P<name>\S+)\s+(?:\(cached\) )?"
     r"(?P<status>PASSED|FLAKY|FAILED TO BUILD|FAILED|TIMEOUT|INCOMPLETE|NO STATUS|SKIPPED)\b")
+_NOT_ANALYZED = re.compile(
+    r"^WARNING: errors encountered while analyzing target '//(?P<package>[^:]*):(?P<name>[^']+)'")
 _WHOLE_TARGET = {"PASSED": "passed", "FLAKY": "passed", "SKIPPED": "skipped"}
 
 
@@ -40,8 +42,12 @@ def count(output: str, testlogs: pathlib.Path) -> collections.Counter:
     """Counts the cases of all targets that `output` reports on."""
     total: collections.Counter = collections.Counter()
     # A target is reported once, at the end; a failing one may also be on a line before.
-    targets = {(match["package"], match["name"]): match["status"]
-               for line in output.splitlines() if (match := _RESULT.match(line))}
+    targets = {}
+    for line in output.splitlines():
+        if match := _RESULT.match(line):
+            targets[match["package"], match["name"]] = match["status"]
+        elif match := _NOT_ANALYZED.match(line):
+            targets[match["package"], match["name"]] = "FAILED TO BUILD"
     for (package, name), status in targets.items():
         outcome = _WHOLE_TARGET.get(status, "failed")
         folder = testlogs / package / name
@@ -59,7 +65,7 @@ def count(output: str, testlogs: pathlib.Path) -> collections.Counter:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--testlogs", required=True, type=pathlib.Path,
-                        help="bazel-testlogs of the workspace")
+                        help="where Bazel put the tests' XML files")
     arguments = parser.parse_args(argv)
     total = count(sys.stdin.read(), arguments.testlogs)
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")

@@ -35,6 +35,7 @@ flags.DEFINE_bool("flash", True, "Time FlashAttention-3 too (needs vLLM).")
 
 # batch, length, heads, kv_heads
 SHAPES = [(16, 1024, 16, 8), (4, 2048, 16, 8), (1, 8192, 16, 8), (8, 4096, 16, 8), (32, 256, 8, 4)]
+LOAD_SHAPE = (1, 8192, 16, 8)  # on it, the card's clock and power are read too
 GRAPH_SECONDS = 2e-3  # a replayed graph holds launches for about this long
 
 
@@ -124,6 +125,20 @@ def time_together(calls: dict, rounds: int) -> dict[str, list[float]]:
     return times
 
 
+def card_under_load(call) -> dict[str, float]:
+    """Clock of the multiprocessors in MHz and power in W, half a second into repeated calls."""
+    graph, calls = capture(call)
+    query = subprocess.Popen(
+        "sleep 0.5; nvidia-smi --query-gpu=clocks.sm,power.draw --format=csv,noheader,nounits",
+        shell=True, stdout=subprocess.PIPE, text=True)
+    while query.poll() is None:
+        for _ in range(20):
+            graph.replay()
+        torch.cuda.synchronize()
+    clock, power = query.stdout.read().split(",")
+    return {"sm_mhz": float(clock), "watts": float(power)}
+
+
 def sampled_rows_right(library, variant, inputs: skeleton.Inputs) -> bool:
     out = torch.full_like(inputs.query, float("nan"))
     library.launch(variant, inputs, out)
@@ -159,6 +174,8 @@ def measure(library: skeleton.Skeleton, variants, shape) -> dict:
             "us": median, "us_low": min(times), "us_high": max(times),
             "tflops": inputs.multiply_adds() / median * 1e-6,
         }
+        if shape == LOAD_SHAPE:
+            record["results"][name] |= card_under_load(calls[name])
     return record
 
 
@@ -191,6 +208,8 @@ def main(_) -> None:
         records.append(measure(library, green, shape))
         print(f"timed {shape}; wrong on it: {records[-1]['wrong'] or 'none'}", flush=True)
     print_table(records)
+    for name, result in next(r for r in records if r["shape"] == LOAD_SHAPE)["results"].items():
+        print(f"  {name}: {result['sm_mhz']:.0f} MHz, {result['watts']:.0f} W at T 8192")
     properties = torch.cuda.get_device_properties(0)
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
                             capture_output=True, text=True).stdout.strip()

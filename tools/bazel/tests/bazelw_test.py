@@ -1,4 +1,4 @@
-"""bazelw on machines that have, or lack, a Bazel and a Python: all of them scripts in one folder."""
+"""bazelw on machines that have, or lack, a Bazel and a Python: scripts in one folder on PATH."""
 
 import pathlib
 import shutil

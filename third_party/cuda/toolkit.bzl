@@ -71,7 +71,7 @@ def _check_version(nvcc, text):
     if not found or not all([part.isdigit() for part in release]):
         fail("%s --version says no release:\n%s" % (nvcc, text))
     if (int(release[0]), int(release[1])) < _OLDEST:
-        fail("%s is of CUDA %s; " % (nvcc, ".".join(release)) + "at least %d.%d is needed" % _OLDEST)
+        fail("%s is of CUDA %s; " % (nvcc, ".".join(release)) + "%d.%d is needed" % _OLDEST)
 
 def _cuda_toolkit_impl(ctx):
     root = str(ctx.path(_find_root(ctx)))

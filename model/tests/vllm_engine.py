@@ -1,0 +1,123 @@
+"""Runs vLLM and compares it, by log-probabilities, with the unpaged Hugging Face model.
+
+Import this module before torch and vLLM: it sets the environment of the engines, which run in this
+process unless a test says otherwise.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+for variable, value in {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # A compiled sampler sets off a compiler probe of ten seconds in every engine.
+    "TORCHDYNAMO_DISABLE": "1",
+    # These tensors are too small to share; threads that wait for a busy core take ten times as long.
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}.items():
+    os.environ.setdefault(variable, value)
+
+import torch  # noqa: E402
+from asynct_model import AsyncTForCausalLM  # noqa: E402
+from asynct_vllm.builder import AsyncTMetadataBuilder  # noqa: E402
+from vllm import LLM, RequestOutput, SamplingParams, envs  # noqa: E402
+from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
+
+STEPS = 12
+TOP_K = 20
+# Rounding in float32, amplified by three layers, comes to some 1e-5. Broken attention must move the
+# log-probabilities hundreds of times as far as is tolerated.
+TOLERANCE = 2e-4
+BROKEN = 500 * TOLERANCE
+
+_VOCABULARY = 512
+_PROMPT_LENGTHS = (1, 2, 3, 7, 31, 32, 33, 65, 150, 300)
+_SETTINGS = dict(
+    skip_tokenizer_init=True,
+    enforce_eager=True,
+    seed=0,
+    dtype="float32",
+    block_size=16,
+    max_model_len=512,
+    max_num_seqs=8,
+    max_num_batched_tokens=64,
+    enable_chunked_prefill=True,
+    enable_prefix_caching=True,
+    disable_log_stats=False,
+)
+
+
+@contextlib.contextmanager
+def engine(checkpoint: Path, **settings) -> Iterator[LLM]:
+    """An engine with small batches, so that prompts come in chunks; shut down at the end."""
+    envs.disable_envs_cache()  # else vLLM goes by the first engine's environment
+    llm = LLM(model=str(checkpoint), **{**_SETTINGS, **settings})
+    try:
+        yield llm
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+        cleanup_dist_env_and_memory()
+
+
+def random_prompts(lengths: Sequence[int] = _PROMPT_LENGTHS) -> list[list[int]]:
+    """Prompts of random tokens; the default lengths surround block and chunk edges."""
+    return [torch.randint(_VOCABULARY, (length,)).tolist() for length in lengths]
+
+
+def generate(llm: LLM, prompts: list[list[int]]) -> list[RequestOutput]:
+    """Greedy continuations of STEPS tokens, with the log-probabilities of TOP_K tokens each."""
+    sampling = SamplingParams(
+        temperature=0.0, max_tokens=STEPS, ignore_eos=True, detokenize=False, logprobs=TOP_K
+    )
+    inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+    return llm.generate(inputs, sampling, use_tqdm=False)
+
+
+def reference_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> AsyncTForCausalLM:
+    """The Hugging Face model of a checkpoint."""
+    return AsyncTForCausalLM.from_pretrained(checkpoint, dtype=dtype).eval()
+
+
+@torch.no_grad()
+def difference(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> float:
+    """The largest |difference| of log-probability over the top tokens of every step; NaN stays NaN.
+
+    The reference reads the prompt and vLLM's own continuation in one unpaged forward pass, so a
+    near tie that the two decide differently does not matter.
+    """
+    worst = torch.zeros(())
+    for output in outputs:
+        prompt, completion = output.prompt_token_ids, output.outputs[0]
+        tokens = torch.tensor([prompt + list(completion.token_ids[:-1])])
+        logits = reference(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
+        expected = logits.float().log_softmax(-1)
+        assert len(completion.logprobs) == len(expected) == STEPS
+        for row, top in zip(expected, completion.logprobs):
+            assert len(top) >= TOP_K
+            values = torch.tensor([entry.logprob for entry in top.values()])
+            worst = torch.maximum(worst, (values - row[list(top)]).abs().max())
+    return worst.item()
+
+
+@contextlib.contextmanager
+def recorded_steps() -> Iterator[list[list[tuple[int, int]]]]:
+    """Collects the (query length, sequence length) of each request of every step that is built."""
+    steps = []
+    build = AsyncTMetadataBuilder.build
+
+    def recording(self, common_prefix_len, common_attn_metadata, fast_build=False):
+        common = common_attn_metadata
+        query_lens = common.query_start_loc_cpu.diff()[: common.num_reqs]
+        steps.append(list(zip(query_lens.tolist(), common.seq_lens[: common.num_reqs].tolist())))
+        return build(self, common_prefix_len, common_attn_metadata, fast_build)
+
+    AsyncTMetadataBuilder.build = recording
+    try:
+        yield steps
+    finally:
+        AsyncTMetadataBuilder.build = build

@@ -45,7 +45,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         Raises:
             ValueError: the step is not causal.
         """
-        del common_prefix_len, fast_build  # Cascade attention is declined; there is one way to build.
+        del common_prefix_len, fast_build  # Cascade attention is declined, and one way builds all.
         common = common_attn_metadata
         if common.causal is not True:
             raise ValueError(f"causal={common.causal}: AsyncI attention is causal")

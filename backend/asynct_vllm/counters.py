@@ -1,8 +1,8 @@
 """How often each path served, in steps and in tokens.
 
 A step counts by the cache slots that it fills. vLLM's warm-up, capture and other dummy steps fill
-none (both model runners give them slots of -1), so they count nothing, and nor do padded tokens. The
-totals stay on the device, so that counting never waits for it.
+none (both model runners give them slots of -1), so they count nothing, and nor do padded tokens.
+The totals stay on the device, so that counting never waits for it.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""The plan of a step: what serves its attention, and why. A pure function of what the host knows."""
+"""The plan of a step: what serves its attention, and why. Pure, of what the host knows."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from asynct_vllm.settings import Settings, TorchPath
 
 @dataclasses.dataclass(frozen=True)
 class StepShape:
-    """A step as the host sees it; lengths are in tokens, and `max_seq_len` may be an upper bound."""
+    """A step as the host sees it: lengths in tokens, `max_seq_len` being an upper bound."""
 
     num_requests: int
     num_tokens: int

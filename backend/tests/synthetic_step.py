@@ -1,4 +1,4 @@
-"""A step as vLLM's scheduler would give it, with a paged cache poisoned wherever it must not be read.
+"""A step as vLLM's scheduler would give it, with a cache poisoned wherever it must not be read.
 
 Drives the builder and the impl without a model or an engine, for the tests and the benchmark.
 """
@@ -37,6 +37,14 @@ def _padded_pages(blocks: int, page: tuple[int, ...], dtype: torch.dtype) -> tor
     return pages[:, : 2 * half].unflatten(1, (2, *page))
 
 
+def _kv_first(blocks: int, page: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(2, blocks, *page, dtype=dtype).movedim(1, 0)
+
+
+def _layers_inside(blocks: int, page: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(blocks, 3, 2, *page, dtype=dtype)[:, 1]
+
+
 def _heads_first(blocks: int, page: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     tokens, heads, size = page
     return torch.empty(blocks, 2, heads, tokens, size, dtype=dtype).transpose(2, 3)
@@ -45,8 +53,8 @@ def _heads_first(blocks: int, page: tuple[int, ...], dtype: torch.dtype) -> torc
 # Caches of shape [blocks, 2, *page] whose memory is laid out in the ways that vLLM has.
 LAYOUTS = {
     "contiguous": lambda blocks, page, dtype: torch.empty(blocks, 2, *page, dtype=dtype),
-    "kv_first": lambda blocks, page, dtype: torch.empty(2, blocks, *page, dtype=dtype).movedim(1, 0),
-    "layers_inside": lambda blocks, page, dtype: torch.empty(blocks, 3, 2, *page, dtype=dtype)[:, 1],
+    "kv_first": _kv_first,
+    "layers_inside": _layers_inside,
     "heads_first": _heads_first,
     "padded_pages": _padded_pages,
 }

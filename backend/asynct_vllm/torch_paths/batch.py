@@ -26,10 +26,10 @@ class Batch:
     Attributes:
         query_start: R + 1 first query rows, the last being T.
         max_seq_lens: R upper bounds of the sequence lengths, this step's tokens included.
-        positions: `[T]` int64 on the device, the exact position of each query token in its sequence;
-            -1 in a sequence of length 0.
-        blocks: `[R, W]` int64 on the device, the block table with every entry past a sequence's last
-            block replaced by block 0, so that any of it may be used as an index.
+        positions: `[T]` int64 on the device, the exact position of each query token in its
+            sequence; -1 in a sequence of length 0.
+        blocks: `[R, W]` int64 on the device, the block table with every entry past a sequence's
+            last block replaced by block 0, so that any of it may be used as an index.
         block_size: tokens in a block.
     """
 
@@ -75,7 +75,7 @@ class Batch:
         return self.query_start[-1]
 
     def blocks_for(self, num_keys: int) -> int:
-        """Blocks that hold a sequence's first `num_keys` keys: one or more, as wide as the table."""
+        """Blocks that hold a sequence's first `num_keys` keys: 1 to the table's width."""
         return min(_blocks_for(num_keys, self.block_size), self.blocks.shape[1])
 
     def spans(self) -> list[Span]:

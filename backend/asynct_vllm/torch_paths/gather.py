@@ -1,8 +1,8 @@
 """Vectorised gather: every copy is one indexed read or write, and memory is bounded.
 
-Requests are cut into slices of query rows, and slices of similar shape are padded into chunks of at
-most `bucket_tokens` (query, key) pairs. The pairs bound what a chunk holds: its keys and values, and
-float32 scores for each head. Indices are made once a step; a layer only reads, computes and writes.
+Requests are cut into slices of query rows, and slices of similar shape are padded into chunks of
+at most `bucket_tokens` (query, key) pairs. The pairs bound what a chunk holds: its keys and values, and
+float32 scores for each head. Indices are made once a step; a layer reads, computes and writes.
 """
 
 import dataclasses
@@ -64,19 +64,25 @@ def _rows_within(pairs: int, num_keys: int) -> int:
 
 
 def group(spans: list[Span], block_size: int, bucket_tokens: int) -> list[list[Span]]:
-    """Groups spans of similar shape, each of at most `bucket_tokens` padded pairs or of one span."""
+    """Groups spans of similar shape to be padded together.
+
+    A group of more than one span has at most `bucket_tokens` padded (query, key) pairs, and at most
+    twice as many as its spans have on their own.
+    """
     groups: list[list[Span]] = []
-    num_blocks = 0
+    own_pairs = widest = 0
     for span in sorted(spans, key=lambda span: (span.num_rows, span.num_blocks)):
+        keys = span.num_blocks * block_size
         # Sorted, so this span has the most rows of its group.
-        widest = max(num_blocks, span.num_blocks)
-        pairs_each = span.num_rows * widest * block_size
-        if groups and (len(groups[-1]) + 1) * pairs_each <= bucket_tokens:
+        pairs = span.num_rows * keys
+        padded = (len(groups[-1]) + 1) * span.num_rows * max(widest, keys) if groups else math.inf
+        if padded <= min(bucket_tokens, 2 * (own_pairs + pairs)):
             groups[-1].append(span)
-            num_blocks = widest
+            own_pairs += pairs
+            widest = max(widest, keys)
         else:
             groups.append([span])
-            num_blocks = span.num_blocks
+            own_pairs, widest = pairs, keys
     return groups
 
 

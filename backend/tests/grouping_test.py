@@ -1,4 +1,4 @@
-"""How the gather path cuts and groups rows: each once, and within the budget."""
+"""How the gather and the bucketed path group rows: each once, and within the budget."""
 
 import random
 
@@ -8,7 +8,7 @@ from comparison import random_step
 from synthetic_step import SyntheticStep
 
 from asynct_vllm.settings import Settings
-from asynct_vllm.torch_paths import gather
+from asynct_vllm.torch_paths import bucketed, gather
 from asynct_vllm.torch_paths.batch import Batch
 
 BLOCK_SIZE = 16
@@ -68,6 +68,18 @@ def test_a_chunk_never_holds_more_than_the_budget(query_lens, seq_lens):
         assert requests * rows * keys <= budget + rows * (BLOCK_SIZE - 1) * (requests == 1)
 
 
+@pytest.mark.parametrize("budget", (100, 5000, 131072))
+def test_padding_at_most_doubles_the_pairs(budget, seed):
+    rng = random.Random(seed)
+    seq_lens = [rng.randint(1, 600) for _ in range(50)]
+    query_lens = [rng.choice((1, 1, rng.randint(1, seq_len))) for seq_len in seq_lens]
+    batch = batch_of(query_lens, seq_lens)
+    for spans in gather.group(gather.slices(batch, budget), BLOCK_SIZE, budget):
+        blocks = max(span.num_blocks for span in spans)
+        padded = len(spans) * max(span.num_rows for span in spans) * blocks
+        assert padded <= 2 * sum(span.num_rows * span.num_blocks for span in spans)
+
+
 def test_a_slice_reads_only_the_keys_that_it_may_see():
     chunks = gather.prepare(batch_of([4096], [4096]), 131072)
     for chunk in chunks:
@@ -77,3 +89,19 @@ def test_a_slice_reads_only_the_keys_that_it_may_see():
 
 def test_decodes_of_one_length_share_a_chunk():
     assert len(gather.prepare(batch_of([1] * 64, [2048] * 64), 131072)) == 1
+
+
+@pytest.mark.parametrize("budget", (1, 300, 2000, 131072))
+def test_buckets_keep_to_the_budget_and_are_full(budget, seed):
+    rng = random.Random(seed)
+    seq_lens = [rng.randint(1, 600) for _ in range(50)]
+    batch = batch_of([rng.choice((0, 1, 1, 1))] + [1] * 49, seq_lens)
+    buckets = bucketed.prepare(batch, budget)
+    assert sorted(span.request for bucket in buckets for span in bucket) == [
+        span.request for span in batch.spans()
+    ]
+    for bucket, following in zip(buckets, [*buckets[1:], []]):
+        keys = max(span.num_blocks for span in bucket) * BLOCK_SIZE
+        assert len(bucket) == 1 or len(bucket) * keys <= budget
+        if following:
+            assert (len(bucket) + 1) * following[0].num_blocks * BLOCK_SIZE > budget

@@ -195,7 +195,7 @@ def print_table(records: list[dict]) -> None:
 def main(_) -> None:
     library = skeleton.Skeleton(os.path.abspath(FLAGS.library))
     chosen = [v for v in library.variants if not FLAGS.variants or v.name in FLAGS.variants]
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
         checks = {v.name: pool.submit(check, v.name) for v in chosen}
         if FLAGS.flash:
             import vllm.vllm_flash_attn  # noqa: F401  takes half a minute, so under the checks

@@ -33,8 +33,13 @@ struct Config {
   constexpr int row_block() const { return consumers / heads * kWarpgroupRows; }
   // Keys per TMA box: a page, or as many as the key order needs.
   constexpr int box_keys() const { return paged ? kPage : run == 2 ? tile_keys : 4 * run; }
-  constexpr int consumer_registers() const { return consumers == 2 ? 240 : 160; }
-  constexpr int producer_registers() const { return 32; }
+  constexpr int consumer_registers() const { return consumers == 2 ? 232 : 160; }
+  constexpr int producer_registers() const { return consumers == 2 ? 40 : 32; }
+  // What setmaxnreg may hand out: the registers of the launch. Asking for one more waits for ever.
+  constexpr bool registers_fit() const {
+    const int launched = 65536 / threads() / 8 * 8 * threads();
+    return (consumers * consumer_registers() + producer_registers()) * kWarpgroup <= launched;
+  }
 };
 
 }  // namespace asynct::bench

@@ -11,6 +11,7 @@ template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     prefill(const __grid_constant__ Params params) {
   constexpr Config kConfig = Variant::kConfig;
+  static_assert(kConfig.registers_fit());
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared<kConfig>& shared = *reinterpret_cast<Shared<kConfig>*>(memory);
   if (threadIdx.x == 0) {

@@ -22,3 +22,10 @@ VARIANT(PagedSerial3, "paged gate 192 rows", .paged = true, .gated = true, .run 
 VARIANT(PagedSerial3Free, "paged gate 192 rows no turns", .paged = true, .gated = true, .run = 4,
         .consumers = 3, .heads = 1, .schedule = Schedule::kSerial, .turns = false,
         .query_registers = false)
+VARIANT(Paged192Tile64, "paged gate 192 rows tile 64 no turns", .paged = true, .gated = true,
+        .run = 4, .tile_keys = 64, .stages = 4, .consumers = 3, .heads = 1, .turns = false,
+        .query_registers = false)
+VARIANT(PagedOverlapSharedQ, "paged gate overlap shared Q no turns", .paged = true, .gated = true,
+        .run = 4, .schedule = Schedule::kOverlap, .turns = false, .query_registers = false)
+VARIANT(ContiguousOverlap, "contiguous gate overlap no turns", .paged = false, .gated = true,
+        .run = 32, .schedule = Schedule::kOverlap, .turns = false)

@@ -88,16 +88,17 @@ def test_a_request_is_the_same_whatever_else_is_in_the_batch(path, seed):
 
 
 @every_path
-def test_requests_without_tokens_or_keys(path, seed):
-    """Padded rows: no query row at all, or a query row of a sequence of length 0."""
-    step, gate = SyntheticStep.make((3, 1, 0, 1), (14, 0, 0, 33)), random_gate(4)
+@pytest.mark.parametrize("budget", (1, 131072))
+def test_requests_without_tokens_or_keys(path, budget, seed):
+    """Padded rows: no query row at all, or query rows of a sequence of length 0."""
+    step, gate = SyntheticStep.make((3, 40, 0, 1), (14, 0, 0, 33)), random_gate(4)
     step.common.seq_lens[1] = 0
     step.common.seq_lens_cpu_upper_bound[1] = 0
-    step.common.slot_mapping[3] = -1
-    output, reference = step.run(gate, Settings(path)), step.reference(gate)
-    reference[3] = 0
+    step.common.slot_mapping[3:43] = -1
+    output, reference = step.run(gate, Settings(path, budget)), step.reference(gate)
+    reference[3:43] = 0
     assert_matches(output, reference)
-    assert (output[3] == 0).all()
+    assert (output[3:43] == 0).all()
 
 
 @every_path

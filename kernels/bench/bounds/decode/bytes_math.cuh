@@ -12,6 +12,7 @@ class BytesMath {
  public:
   using KeyRows = KeyPattern;
   using ValueRows = ValuePattern;
+  static constexpr int kGroup = 0;
   static constexpr int kValues = kRowBytes / 4;  // words of output per KV head
   static constexpr int kMaxPages = 4;
 

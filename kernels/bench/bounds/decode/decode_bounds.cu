@@ -16,19 +16,26 @@ struct Variant {
   const void* kernel;
   int threads;
   int shared_bytes;
+  int group;  // query heads a KV head, 0 where only bytes move
+  int longest_segment;
 };
+
+// A warp holds the block numbers of its share of a segment, one a lane.
+constexpr int kLongestShare = 32 * kPageKeys;
 
 template <class Math, Fetch kFetch, int kHeads, int kSplits, int kPages, bool kAhead, int kBlocks>
 Variant registers(const char* name) {
   const auto kernel = register_kernel<Math, kFetch, kHeads, kSplits, kPages, kAhead, kBlocks>;
-  return {name, reinterpret_cast<const void*>(kernel), 32 * kHeads * kSplits, 0};
+  return {name, reinterpret_cast<const void*>(kernel), 32 * kHeads * kSplits, 0, Math::kGroup,
+          kLongestShare * kSplits};
 }
 
 template <class Math, template <int> class Copies, int kStages, int kHeads, int kSplits>
 Variant ring(const char* name) {
   const auto kernel = ring_kernel<Math, Copies, kStages, kHeads, kSplits>;
   return {name, reinterpret_cast<const void*>(kernel), 32 * kHeads * kSplits,
-          ring_shared_bytes<Math, Copies, kStages, kHeads, kSplits>()};
+          ring_shared_bytes<Math, Copies, kStages, kHeads, kSplits>(), Math::kGroup,
+          kLongestShare * kSplits};
 }
 
 using Quad = BytesMath<QuadRows, QuadRows>;
@@ -89,6 +96,12 @@ using asynct::bounds::kVariants;
 
 ASYNCT_EXPORT const char* decode_bounds_name(int variant) {
   return variant < kCount ? kVariants[variant].name : nullptr;
+}
+
+ASYNCT_EXPORT int decode_bounds_group(int variant) { return kVariants[variant].group; }
+
+ASYNCT_EXPORT int decode_bounds_longest_segment(int variant) {
+  return kVariants[variant].longest_segment;
 }
 
 // Returns how many blocks of the variant a multiprocessor holds, or minus the CUDA error. To be

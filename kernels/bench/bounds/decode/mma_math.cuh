@@ -171,9 +171,10 @@ struct PairedValues {
   }
 };
 
-template <class Score, class Values, int kGroup>
+template <class Score, class Values, int kQueryHeads>
 class MmaMath {
  public:
+  static constexpr int kGroup = kQueryHeads;
   using KeyRows = typename Score::KeyRows;
   using ValueRows = typename Values::template ValueRows<Score>;
   static constexpr int kValues = kGroup * kHeadSize;

@@ -151,7 +151,7 @@ constexpr int ring_shared_bytes() {
 }
 
 template <class Math, template <int> class Copies, int kStages, int kHeads, int kSplits>
-__global__ void __launch_bounds__(32 * kHeads * kSplits)
+__global__ void __launch_bounds__(32 * kHeads * kSplits, 1)
     ring_kernel(const __grid_constant__ Params p) {
   constexpr int kWarps = kHeads * kSplits;
   extern __shared__ __align__(128) char shared[];

@@ -14,6 +14,7 @@ inline constexpr int kWorkSlots = 2;
 enum class Schedule {
   kSerial,   // QK, gate, PV one after the other: other warpgroups fill the tensor cores
   kPaired,   // PV of tile i and QK of tile i + 1 go out together, then the gate
+  kLinked,   // the same, across works too: the next work's first QK runs under the epilogue
   kOverlap,  // QK of tile i + 1, then PV of tile i, which runs under the gate of tile i + 1
 };
 

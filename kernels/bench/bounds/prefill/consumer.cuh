@@ -230,9 +230,110 @@ struct Consumer {
     store_out(o, gamma, work, head, first_row);
   }
 
+  // The warpgroup's rows of one work.
+  struct Rows {
+    Work work;
+    int head;
+    int first;   // position of its first row
+    int tiles;
+  };
+
+  __device__ __forceinline__ Rows rows_of(int index) const {
+    const Work work = work_at(params.shape, index);
+    return {work, work.head + group % kConfig.heads,
+            work.row + group / kConfig.heads * kWarpgroupRows,
+            tiles_of(params.shape, work.row, kConfig.tile_keys)};
+  }
+
+  __device__ __forceinline__ void run_linked() {
+    int index = shared.take_work(0);
+    if (index < 0) return;
+    const int thread_row = threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4;
+    float o[kHeadDim / 2];
+    float s[kScores];
+    uint32_t p[kScores / 8][4];
+    uint32_t query[kSteps][4];
+#pragma unroll
+    for (float& x : o) x = 0.0f;
+
+    Rows rows = rows_of(index);
+    Gate gate = {params.alpha[rows.head] * params.scale, params.sigma[rows.head] / 3.0f};
+    GateLeft carry[2] = {};
+    shared.query_ring.wait_full({0});
+    load_query(query);
+    shared.query_ring.release({0});
+    shared.key_ring.wait_full({0});
+    take_turn();
+    ptx::wgmma_fence();
+    multiply_keys(s, query, 0);
+    ptx::wgmma_commit();
+    pass_turn();
+    ptx::wgmma_wait<0>();
+    shared.key_ring.release({0});
+    ptx::wgmma_pin(s);
+    score_to_p(s, gate, carry, 0, rows.first + thread_row);
+    pack_scores(s, p);
+
+    int tile = 0;
+    uint32_t works = 1;
+    for (;; ++at.count) {
+      const bool ends = tile + 1 == rows.tiles;
+      if (ends) {
+        index = shared.take_work(works);
+        if (index < 0) break;
+        shared.query_ring.wait_full({works});
+        load_query(query);
+        shared.query_ring.release({works});
+      }
+      const RingPosition<kConfig.stages> key_at{at.count + 1};
+      shared.value_ring.wait_full(at);
+      shared.key_ring.wait_full(key_at);
+      take_turn();
+      ptx::wgmma_fence();
+      multiply_values(o, p, at.slot());
+      ptx::wgmma_commit();
+      multiply_keys(s, query, key_at.slot());
+      ptx::wgmma_commit();
+      pass_turn();
+      ++tile;
+      ptx::wgmma_wait<1>();
+      shared.value_ring.release(at);
+      ptx::wgmma_pin(o);
+      if (ends) {
+        store_out(o, kConfig.gated ? params.gamma[rows.head] : 1.0f, rows.work, rows.head,
+                  rows.first);
+#pragma unroll
+        for (float& x : o) x = 0.0f;
+        rows = rows_of(index);
+        gate = {params.alpha[rows.head] * params.scale, params.sigma[rows.head] / 3.0f};
+        carry[0] = carry[1] = {};
+        tile = 0;
+        ++works;
+      }
+      ptx::wgmma_wait<0>();
+      shared.key_ring.release(key_at);
+      ptx::wgmma_pin(s);
+      score_to_p(s, gate, carry, tile, rows.first + thread_row);
+      pack_scores(s, p);
+    }
+    shared.value_ring.wait_full(at);
+    take_turn();
+    ptx::wgmma_fence();
+    multiply_values(o, p, at.slot());
+    ptx::wgmma_commit();
+    pass_turn();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(o);
+    store_out(o, kConfig.gated ? params.gamma[rows.head] : 1.0f, rows.work, rows.head, rows.first);
+  }
+
   __device__ __forceinline__ void run() {
     // The last warpgroup hands the first turn to the first.
     if (group == kConfig.consumers - 1) pass_turn();
+    if constexpr (kConfig.schedule == Schedule::kLinked) {
+      run_linked();
+      return;
+    }
     int index;
     for (uint32_t n = 0; (index = shared.take_work(n)) >= 0; ++n) {
       attend(work_at(params.shape, index), n);

@@ -29,3 +29,11 @@ VARIANT(PagedOverlapSharedQ, "paged gate overlap shared Q no turns", .paged = tr
         .run = 4, .schedule = Schedule::kOverlap, .turns = false, .query_registers = false)
 VARIANT(ContiguousOverlap, "contiguous gate overlap no turns", .paged = false, .gated = true,
         .run = 32, .schedule = Schedule::kOverlap, .turns = false)
+VARIANT(PagedLinked, "paged gate linked", .paged = true, .gated = true, .run = 4,
+        .schedule = Schedule::kLinked)
+VARIANT(PagedLinkedFree, "paged gate linked no turns", .paged = true, .gated = true, .run = 4,
+        .schedule = Schedule::kLinked, .turns = false)
+VARIANT(PagedLinkedTile64, "paged gate linked tile 64", .paged = true, .gated = true, .run = 4,
+        .tile_keys = 64, .stages = 4, .schedule = Schedule::kLinked)
+VARIANT(ContiguousLinked, "contiguous gate linked", .paged = false, .gated = true, .run = 32,
+        .schedule = Schedule::kLinked)

@@ -39,6 +39,12 @@ def test_every_row_is_in_one_chunk(budget, seed):
         assert (chunk.positions >= 0).sum() == len(chunk.source)
 
 
+def test_blocks_for_keys():
+    batch = batch_of([1], [33])
+    num_keys = (-40, 0, 1, 16, 17, 32, 33, 48, 49, 10**6)
+    assert [batch.blocks_for(keys) for keys in num_keys] == [1, 1, 1, 1, 2, 2, 3, 3, 3, 3]
+
+
 @pytest.mark.parametrize("pairs", (1, 2, 7, 100, 131072))
 @pytest.mark.parametrize("num_keys", (1, 2, 50, 131072, 10**6))
 def test_the_most_rows_within_the_budget(pairs, num_keys):

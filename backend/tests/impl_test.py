@@ -2,6 +2,7 @@
 
 import math
 import re
+from unittest import mock
 
 import pytest
 import torch
@@ -140,3 +141,19 @@ def test_queries_may_be_views_of_a_fused_projection(seed):
     metadata = step.build(Settings())
     layer.forward(None, query, key, value, step.kv_cache, metadata, output)
     assert_matches(output, step.reference(gate))
+
+
+def test_off_the_cpu_vllm_writes_the_cache(monkeypatch):
+    """One call with K's and V's views: no index that the host would have to wait for."""
+    write = mock.Mock()
+    monkeypatch.setattr(impl_module.ops, "reshape_and_cache_flash", write)
+    cache = torch.empty(5, 2, 16, 2, 32, device="meta")
+    key, value = torch.empty(2, 4, 2, 32, device="meta")
+    slots = torch.empty(3, dtype=torch.int64, device="meta")
+    layer = mock.Mock()
+    make(kv_cache_dtype="bfloat16").do_kv_cache_update(layer, key, value, cache, slots)
+    ((given_key, given_value, k_cache, v_cache, *others), keywords) = write.call_args
+    assert (given_key is key, given_value is value, keywords) == (True, True, {})
+    assert k_cache.shape == v_cache.shape == (5, 16, 2, 32)
+    assert (k_cache.storage_offset(), v_cache.storage_offset()) == (0, 16 * 2 * 32)
+    assert others == [slots, "bfloat16", layer._k_scale, layer._v_scale]

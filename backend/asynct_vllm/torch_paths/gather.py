@@ -1,8 +1,8 @@
 """Vectorised gather: every copy is one indexed read or write, and memory is bounded.
 
 Requests are cut into slices of query rows, and slices of similar shape are padded into chunks of
-at most `bucket_tokens` (query, key) pairs. The pairs bound what a chunk holds: its keys and values, and
-float32 scores for each head. Indices are made once a step; a layer reads, computes and writes.
+at most `bucket_tokens` (query, key) pairs. The pairs bound what a chunk holds: its keys and values,
+and float32 scores for each head. Indices are made once a step; a layer reads, computes and writes.
 """
 
 import dataclasses

@@ -114,6 +114,7 @@ class AsyncTForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         config = vllm_config.model_config.hf_config
         self.config = config
         self.quant_config = vllm_config.quant_config
+        self.source = vllm_config.model_config.model
         self.model = AsyncTModel(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "model"))
         if not get_pp_group().is_last_rank:
             self.lm_head = PPMissingLayer()
@@ -148,7 +149,13 @@ class AsyncTForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         """Loads a whole checkpoint; returns the names of the parameters that it filled.
 
         Raises:
-            ValueError: a tensor is missing, unknown or of a wrong shape (all are named).
+            ValueError: a tensor is missing, unknown or of a wrong shape, or a file is cut short or
+                damaged (all are named).
         """
-        weights = checked(weights, self.config, quantised=self.quant_config is not None)
+        weights = checked(
+            weights,
+            self.config,
+            source=self.source,
+            quantised=self.quant_config is not None,
+        )
         return AutoWeightsLoader(self).load_weights(weights, mapper=self.hf_to_vllm_mapper)

@@ -56,12 +56,11 @@ _SETTINGS = dict(
 def engine(checkpoint: Path, **settings) -> Iterator[LLM]:
     """An engine with small batches, so that prompts come in chunks; shut down at the end."""
     envs.disable_envs_cache()  # else vLLM goes by the first engine's environment
-    llm = LLM(model=str(checkpoint), **{**_SETTINGS, **settings})
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(cleanup_dist_env_and_memory)
+        llm = LLM(model=str(checkpoint), **{**_SETTINGS, **settings})
+        stack.callback(llm.llm_engine.engine_core.shutdown)
         yield llm
-    finally:
-        llm.llm_engine.engine_core.shutdown()
-        cleanup_dist_env_and_memory()
 
 
 def random_prompts(lengths: Sequence[int] = _PROMPT_LENGTHS) -> list[list[int]]:
@@ -69,13 +68,13 @@ def random_prompts(lengths: Sequence[int] = _PROMPT_LENGTHS) -> list[list[int]]:
     return [torch.randint(_VOCABULARY, (length,)).tolist() for length in lengths]
 
 
-def generate(llm: LLM, prompts: list[list[int]]) -> list[RequestOutput]:
+def generate(llm: LLM, prompts: list[list[int]], **options) -> list[RequestOutput]:
     """Greedy continuations of STEPS tokens, with the log-probabilities of TOP_K tokens each."""
     sampling = SamplingParams(
         temperature=0.0, max_tokens=STEPS, ignore_eos=True, detokenize=False, logprobs=TOP_K
     )
     inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
-    return llm.generate(inputs, sampling, use_tqdm=False)
+    return llm.generate(inputs, sampling, use_tqdm=False, **options)
 
 
 def reference_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> AsyncTForCausalLM:
@@ -83,25 +82,39 @@ def reference_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> Asy
     return AsyncTForCausalLM.from_pretrained(checkpoint, dtype=dtype).eval()
 
 
-@torch.no_grad()
 def difference(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> float:
     """The largest |difference| of log-probability over the top tokens of every step; NaN stays NaN.
 
     The reference reads the prompt and vLLM's own continuation in one unpaged forward pass, so a
     near tie that the two decide differently does not matter.
     """
-    worst = torch.zeros(())
+    return max_difference(served(outputs), expected(outputs, reference))
+
+
+def served(outputs: list[RequestOutput]) -> torch.Tensor:
+    """vLLM's log-probabilities: [requests * STEPS, TOP_K], in the order of its own ranks."""
+    return torch.tensor([[entry.logprob for entry in top.values()] for top in _tops(outputs)])
+
+
+@torch.no_grad()
+def expected(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> torch.Tensor:
+    """What the reference has in the place of each value of `served(outputs)`."""
+    rows = []
     for output in outputs:
         prompt, completion = output.prompt_token_ids, output.outputs[0]
         tokens = torch.tensor([prompt + list(completion.token_ids[:-1])])
         logits = reference(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
-        expected = logits.float().log_softmax(-1)
-        assert len(completion.logprobs) == len(expected) == STEPS
-        for row, top in zip(expected, completion.logprobs):
-            assert len(top) >= TOP_K
-            values = torch.tensor([entry.logprob for entry in top.values()])
-            worst = torch.maximum(worst, (values - row[list(top)]).abs().max())
-    return worst.item()
+        rows.append(logits.float().log_softmax(-1))
+    return torch.cat(rows).gather(-1, torch.tensor([list(top) for top in _tops(outputs)]))
+
+
+def max_difference(first: torch.Tensor, second: torch.Tensor) -> float:
+    """The largest |first - second|, NaN if any is."""
+    return (first - second).abs().max().item()
+
+
+def _tops(outputs: list[RequestOutput]) -> list[dict]:
+    return [top for output in outputs for top in output.outputs[0].logprobs]
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from asynct_model import AsyncTForCausalLM  # noqa: E402
 from asynct_vllm.builder import AsyncTMetadataBuilder  # noqa: E402
 from vllm import LLM, RequestOutput, SamplingParams, envs  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
+from vllm.inputs import TokensPrompt  # noqa: E402
 
 STEPS = 12
 TOP_K = 20
@@ -58,23 +59,34 @@ def engine(checkpoint: Path, **settings) -> Iterator[LLM]:
     envs.disable_envs_cache()  # else vLLM goes by the first engine's environment
     with contextlib.ExitStack() as stack:
         stack.callback(cleanup_dist_env_and_memory)
-        llm = LLM(model=str(checkpoint), **{**_SETTINGS, **settings})
+        llm = LLM(**engine_settings(checkpoint, **settings))
         stack.callback(llm.llm_engine.engine_core.shutdown)
         yield llm
 
 
-def random_prompts(lengths: Sequence[int] = _PROMPT_LENGTHS) -> list[list[int]]:
+def engine_settings(checkpoint: Path, **settings) -> dict:
+    """The arguments of the LLM that `engine` starts."""
+    return {**_SETTINGS, "model": str(checkpoint), **settings}
+
+
+def random_prompts(lengths: Sequence[int] = _PROMPT_LENGTHS) -> list[TokensPrompt]:
     """Prompts of random tokens; the default lengths surround block and chunk edges."""
-    return [torch.randint(_VOCABULARY, (length,)).tolist() for length in lengths]
+    return [
+        TokensPrompt(prompt_token_ids=torch.randint(_VOCABULARY, (length,)).tolist())
+        for length in lengths
+    ]
 
 
-def generate(llm: LLM, prompts: list[list[int]], **options) -> list[RequestOutput]:
+def sampling_params() -> SamplingParams:
     """Greedy continuations of STEPS tokens, with the log-probabilities of TOP_K tokens each."""
-    sampling = SamplingParams(
+    return SamplingParams(
         temperature=0.0, max_tokens=STEPS, ignore_eos=True, detokenize=False, logprobs=TOP_K
     )
-    inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
-    return llm.generate(inputs, sampling, use_tqdm=False, **options)
+
+
+def generate(llm: LLM, prompts: list[TokensPrompt], **options) -> list[RequestOutput]:
+    """The outputs of `sampling_params()`."""
+    return llm.generate(prompts, sampling_params(), use_tqdm=False, **options)
 
 
 def reference_model(checkpoint: Path, dtype: torch.dtype = torch.float32) -> AsyncTForCausalLM:

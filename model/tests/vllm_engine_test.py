@@ -16,8 +16,9 @@ from vllm_engine import (
     recorded_steps,
     reference_model,
 )
+from vllm.inputs import TokensPrompt
 
-# Prompts of a common prefix of which all but the first find it cached, once the first is done.
+# Prompts that share their first tokens with each other and with the longest of the others.
 SHARED = 100
 SHARED_REST = (1, 20, 40)
 
@@ -34,7 +35,9 @@ def test_paged_steps_match_one_unpaged_forward(path, block_size, checkpoint, mon
     monkeypatch.setenv("VLLM_HP1_TORCH_PATH", path)
     settings.cache_clear()
     prompts = random_prompts()
-    prompts += [prompts[-1][:SHARED] + rest for rest in random_prompts(SHARED_REST)]
+    for prompt in random_prompts(SHARED_REST):
+        shared = prompts[-1]["prompt_token_ids"][:SHARED]
+        prompts.append(TokensPrompt(prompt_token_ids=shared + prompt["prompt_token_ids"]))
     with engine(checkpoint, block_size=block_size) as llm:
         counters.reset()
         with recorded_steps() as steps:

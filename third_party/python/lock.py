@@ -16,8 +16,7 @@ import pathlib
 import subprocess
 
 import uv
-from absl import app
-from absl import logging
+from absl import app, logging
 
 ENVIRONMENTS = ("cpu", "cuda")
 OLDEST_PYTHON = "3.11"

@@ -40,12 +40,15 @@ Variant ring(const char* name) {
 
 using Quad = BytesMath<QuadRows, QuadRows>;
 using QuadPair = BytesMath<QuadRows, PairRows>;
+using RunPair = BytesMath<RunRows<8>, PairRows>;
 using Eight = BytesMath<Rows<8>, Rows<8>>;
 using Sixteen = BytesMath<Rows<16>, Rows<16>>;
 template <int kGroup>
 using Heads = MmaMath<HeadsAsRows, TransposedValues, kGroup>;
 template <int kGroup>
 using HeadsPaired = MmaMath<HeadsAsRows, PairedValues<1>, kGroup>;
+template <int kGroup>
+using Halves = MmaMath<HalvesAsRows, PairedValues<1>, kGroup>;
 template <int kGroup>
 using Keys = MmaMath<KeysAsRows, TransposedValues, kGroup>;
 template <int kGroup>
@@ -78,6 +81,9 @@ const Variant kVariants[] = {
     registers<Heads<2>, kWholeRow, 1, 8, 1, false, 2>("decode 1x8 heads x keys, not ahead"),
     registers<Heads<2>, kWholeRow, 1, 4, 1, true, 3>("decode 1x4 heads x keys"),
     registers<Heads<2>, kWholeRow, 8, 1, 1, true, 1>("decode 8x1 heads x keys"),
+    registers<RunPair, kWholeRow, 1, 8, 1, false, 2>("bytes 1x8 whole lines a load, not ahead"),
+    registers<Halves<2>, kWholeRow, 1, 8, 1, false, 2>("decode 1x8 halves x keys, not ahead"),
+    registers<Halves<2>, kWholeRow, 1, 4, 1, true, 3>("decode 1x4 halves x keys"),
     registers<Heads<8>, kWholeRow, 1, 8, 1, true, 1>("decode group 8, 1x8 heads x keys"),
     registers<CudaCoreMath<8>, kPlain, 1, 8, 1, true, 1>("decode 1x8 CUDA cores, 8 lanes a key"),
     registers<CudaCoreMath<16>, kPlain, 1, 8, 1, true, 1>("decode 1x8 CUDA cores, 16 lanes a key"),

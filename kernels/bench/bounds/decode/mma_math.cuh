@@ -30,16 +30,47 @@ __device__ __forceinline__ Gate head_gate(const Params& p, int kv_head, int grou
   return {p.alpha[h] * p.scale, p.sigma[h] / 3.0f};
 }
 
-// Q as the 16 rows, 8 keys as the columns: lane 4g + t gets head g of keys 4t to 4t + 3, in the
-// places where the second product wants them. 16 products a page.
-class HeadsAsRows {
+// The gate of a page whose scores lie in the places where the second product wants them: lane
+// 4g + t has head g of keys 4t to 4t + 3.
+class QuadGate {
  public:
-  using KeyRows = QuadRows;
-
-  __device__ __forceinline__ HeadsAsRows(const Params& p, int request, int kv_head, int group)
+  __device__ __forceinline__ QuadGate(const Params& p, int request, int kv_head, int group)
       : gate_(head_gate(p, kv_head, group, lane_id() / 4)) {
     load_query(query_, p, request, kv_head, group);
   }
+
+ protected:
+  __device__ __forceinline__ uint32_t gate(uint32_t (&weights)[2], float (&s)[4], uint32_t rows) {
+    const int t = lane_id() % 4;
+    const int before = lane_id() - t + (t + 3) % 4;  // thread 0 gets the page's last two keys
+    const float near = __shfl_sync(kWarp, s[3], before);
+    const float far = __shfl_sync(kWarp, s[2], before);
+    GateLeft left = t == 0 ? gate_left(gate_, near_, far_) : gate_left(gate_, near, far);
+    near_ = near, far_ = far;
+    gate_pair(gate_, s[0], s[1], left);
+    gate_pair(gate_, s[2], s[3], left);
+
+    uint32_t there = rows >> (4 * t);
+    weights[0] = pack_bf16(there & 1 ? s[0] : 0.0f, there & 2 ? s[1] : 0.0f);
+    weights[1] = pack_bf16(there & 4 ? s[2] : 0.0f, there & 8 ? s[3] : 0.0f);
+    const uint32_t open = ((weights[0] & 0xffff) != 0) | (weights[0] > 0xffff) << 1 |
+                          ((weights[1] & 0xffff) != 0) << 2 | (weights[1] > 0xffff) << 3;
+    return __reduce_or_sync(kWarp, open << (4 * t));
+  }
+
+  uint4 query_[4];
+
+ private:
+  Gate gate_;
+  float near_ = 0.0f, far_ = 0.0f;  // in thread 0: scores of the two keys before the page
+};
+
+// Q as rows 0 to 7, 8 keys as the columns, 64 bytes of a key a load; rows 8 to 15 stay zero. 16
+// products a page.
+class HeadsAsRows : QuadGate {
+ public:
+  using KeyRows = QuadRows;
+  using QuadGate::QuadGate;
 
   __device__ __forceinline__ uint32_t score(uint32_t (&weights)[2], const uint4 (&k)[kLoads],
                                             uint32_t rows) {
@@ -51,27 +82,38 @@ class HeadsAsRows {
       mma(low, query_[c].z, 0, query_[c].w, 0, k[c].z, k[c].w);
       mma(high, query_[c].z, 0, query_[c].w, 0, k[4 + c].z, k[4 + c].w);
     }
-    const int t = lane_id() % 4;
-    const int before = lane_id() - t + (t + 3) % 4;  // thread 0 gets the page's last two keys
-    const float near = __shfl_sync(kWarp, high[1], before);
-    const float far = __shfl_sync(kWarp, high[0], before);
-    GateLeft left = t == 0 ? gate_left(gate_, near_, far_) : gate_left(gate_, near, far);
-    near_ = near, far_ = far;
-    gate_pair(gate_, low[0], low[1], left);
-    gate_pair(gate_, high[0], high[1], left);
-
-    uint32_t there = rows >> (4 * t);
-    weights[0] = pack_bf16(there & 1 ? low[0] : 0.0f, there & 2 ? low[1] : 0.0f);
-    weights[1] = pack_bf16(there & 4 ? high[0] : 0.0f, there & 8 ? high[1] : 0.0f);
-    const uint32_t open = ((weights[0] & 0xffff) != 0) | (weights[0] > 0xffff) << 1 |
-                          ((weights[1] & 0xffff) != 0) << 2 | (weights[1] > 0xffff) << 3;
-    return __reduce_or_sync(kWarp, open << (4 * t));
+    float s[4] = {low[0], low[1], high[0], high[1]};
+    return gate(weights, s, rows);
   }
+};
 
- private:
-  Gate gate_;
-  uint4 query_[4];
-  float near_ = 0.0f, far_ = 0.0f;  // in thread 0: scores of the two keys before the page
+// The same with 128 bytes of a key a load, whole lines: a key takes two neighbouring columns, its
+// chunks 0 to 3 (mod 8) in one and 4 to 7 in the other, and each head two rows, g and g + 8, with
+// its chunks split likewise. Of the four sums two are the score's halves, in one lane; the other two
+// mean nothing. 16 products a page.
+class HalvesAsRows : QuadGate {
+ public:
+  using KeyRows = RunRows<8>;
+  using QuadGate::QuadGate;
+
+  __device__ __forceinline__ uint32_t score(uint32_t (&weights)[2], const uint4 (&k)[kLoads],
+                                            uint32_t rows) {
+    float s[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float sums[4] = {};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4& q0 = query_[2 * half];
+        const uint4& q1 = query_[2 * half + 1];
+        const uint4& key = k[2 * i + half];
+        mma(sums, q0.x, q1.x, q0.y, q1.y, key.x, key.y);
+        mma(sums, q0.z, q1.z, q0.w, q1.w, key.z, key.w);
+      }
+      s[i] = sums[0] + sums[3];
+    }
+    return gate(weights, s, rows);
+  }
 };
 
 // 16 keys as the rows, up to 8 heads as the columns: lane 4g + t gets keys 2g and 2g + 1 of heads

@@ -42,19 +42,31 @@ def attention(
         visible = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device)
         visible = visible.tril(num_keys - num_queries)
     else:
-        # Unseen rows become zeros before any product: 0 * NaN is NaN.
+        # Unseen rows become zeros before a product: 0 * NaN is NaN. Unseen scores are the gate's to
+        # mask, so that unseen keys meet a zero only in the query's gradient.
         seen = visible.any(dim=-2)[..., None, None]
-        key, value = torch.where(seen, key, 0.0), torch.where(seen, value, 0.0)
+        value = torch.where(seen, value, 0.0)
+        if torch.is_grad_enabled():
+            key = torch.where(seen, key, 0.0)
 
     scale = 1.0 / head_size if gate.scale is None else gate.scale
-    # The heads of a group become rows of one product, so that no key or value is repeated.
-    rows = query.unflatten(-2, (num_kv_heads, group)).movedim(-4, -2).flatten(-3, -2) * scale
-    scores = rows @ key.movedim(-3, -1)
-    scores = scores.unflatten(-2, (group, num_queries)).flatten(-4, -3)
-    weights = apply_gate(scores, gate, visible.unsqueeze(-3))
-    weights = weights.unflatten(-3, (num_kv_heads, group)).flatten(-3, -2)
-    output = weights @ value.movedim(-3, -2)
-    return output.unflatten(-2, (group, num_queries)).flatten(-4, -3).movedim(-3, -2)
+    # One product a KV head reads keys and values where they lie; its query heads are its rows.
+    rows = (query * scale).unflatten(-2, (num_kv_heads, group)).movedim(-4, -2)
+    scores = [
+        head.flatten(-3, -2) @ keys.mT
+        for head, keys in zip(rows.unbind(-4), key.unbind(-2), strict=True)
+    ]
+    weights = apply_gate(
+        torch.stack(scores, dim=-3).unflatten(-2, (group, num_queries)).flatten(-4, -3),
+        gate,
+        visible.unsqueeze(-3),
+    ).unflatten(-3, (num_kv_heads, group))
+    output = [
+        head.flatten(-3, -2) @ values
+        for head, values in zip(weights.unbind(-4), value.unbind(-2), strict=True)
+    ]
+    output = torch.stack(output, dim=-3).unflatten(-2, (group, num_queries))
+    return output.flatten(-4, -3).movedim(-3, -2)
 
 
 def _check(

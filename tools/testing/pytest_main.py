@@ -21,6 +21,7 @@ def isolate(environ: dict[str, str]) -> None:
                      "XDG_CACHE_HOME"):
         environ.setdefault(variable, os.path.join(folder, variable.lower()))
     environ.setdefault("HF_HUB_OFFLINE", "1")
+    environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads starve the other tests
     environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; vLLM aborts when it is unset
 

@@ -35,7 +35,7 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         """Takes what vLLM's `Attention(..., gate=gate)` passes on.
 
         Args:
-            scale: must be the gate's (`gate.scale`, or 1 / head_size where that is None).
+            scale: must be the gate's, `gate.score_scale(head_size)`.
             gate: the layer's gate; its per-head tensors hold this rank's `num_heads` heads.
 
         Raises:
@@ -56,8 +56,8 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
                     f"num_heads={num_heads} is not a multiple of num_kv_heads={num_kv_heads}",
                 ),
                 (
-                    not math.isclose(scale, _scale(gate, head_size), rel_tol=1e-6),
-                    f"scale={scale} is not the gate's {_scale(gate, head_size)}",
+                    not math.isclose(scale, gate.score_scale(head_size), rel_tol=1e-6),
+                    f"scale={scale} is not the gate's {gate.score_scale(head_size)}",
                 ),
                 (alibi_slopes is not None, f"alibi_slopes={alibi_slopes}: there is no ALiBi"),
                 (
@@ -151,7 +151,3 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         )
         output[batch.num_tokens :] = 0
         return output
-
-
-def _scale(gate: GateParams, head_size: int) -> float:
-    return 1 / head_size if gate.scale is None else gate.scale

@@ -69,6 +69,10 @@ class GateParams:
             return (1.0 / self.window,) * self.window
         return tuple(float(weight) for weight in self.weights)
 
+    def score_scale(self, head_size: int) -> float:
+        """The factor of q . k for heads of `head_size` values: `scale`, or 1 / head_size."""
+        return 1.0 / head_size if self.scale is None else self.scale
+
     def check_heads(self, num_heads: int) -> None:
         """Raises ValueError unless every per-head tensor has `num_heads` values."""
         for name, value in self._head_parameters():

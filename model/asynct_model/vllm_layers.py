@@ -122,7 +122,7 @@ class AsyncTAttention(nn.Module):
         self.attn = Attention(
             self.num_heads,
             self.head_dim,
-            1 / self.head_dim if gate.scale is None else gate.scale,
+            gate.score_scale(self.head_dim),
             num_kv_heads=self.num_kv_heads,
             cache_config=cache_config,
             quant_config=quant_config,

@@ -49,9 +49,8 @@ def attention(
         if torch.is_grad_enabled():
             key = torch.where(seen, key, 0.0)
 
-    scale = 1.0 / head_size if gate.scale is None else gate.scale
     # One product a KV head reads keys and values where they lie; its query heads are its rows.
-    rows = (query * scale).unflatten(-2, (num_kv_heads, group)).movedim(-4, -2)
+    rows = (query * gate.score_scale(head_size)).unflatten(-2, (num_kv_heads, group)).movedim(-4, -2)
     scores = [
         head.flatten(-3, -2) @ keys.mT
         for head, keys in zip(rows.unbind(-4), key.unbind(-2), strict=True)

@@ -27,7 +27,7 @@ def sparsity(model: AsyncTForCausalLM, input_ids: torch.Tensor) -> list[LayerSpa
         length, group = query.shape[1], query.shape[2] // key.shape[2]
         keys = key.repeat_interleave(group, dim=2)
         gate = module.gate()
-        scale = 1 / module.head_dim if gate.scale is None else gate.scale
+        scale = gate.score_scale(module.head_dim)
         scores = scale * torch.einsum("bihd,bjhd->bhij", query.float(), keys.float())
         visible = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
         p = apply_gate(scores, gate, visible)

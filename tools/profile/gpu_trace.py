@@ -106,9 +106,9 @@ def summarise(steps: Sequence[Step], layers: int) -> dict[str, dict]:
 
     Returns:
       For each phase: `steps` (how many), `tokens`; mean microseconds a step `span_us` (first kernel
-      to last), `busy_us`; median `gap_us` (last kernel to the next step's first; None after the last
-      step); `launches`, `in_graph` (of them, nodes of a CUDA graph) and `launches_per_layer`, counted
-      a step; `kinds`: kind -> {us, launches}; `kernels`: a row per name, slowest first.
+      to last), `busy_us`; median `gap_us` (last kernel to the next step's first; None after the
+      last step); a step's `launches`, `in_graph` (of them, nodes of a CUDA graph) and
+      `launches_per_layer`; `kinds`: kind -> {us, launches}; `kernels`: a row per name, slowest first.
     """
     gaps = {id(step): after.start - step.end for step, after in zip(steps, steps[1:])}
     phases = {}

@@ -4,8 +4,8 @@ import re
 
 # The first pattern that is found decides. Fused Inductor kernels carry their operations' names.
 _PATTERNS = [
-    ("attention", r"flash::|FlashAttn|flash_fwd|prepare_varlen|hp1_(decode|prefill)|unified_attention"
-                  r"|reduce_segments|paged_attention|AsyncI"),
+    ("attention", r"flash::|FlashAttn|flash_fwd|prepare_varlen|hp1_(decode|prefill)"
+                  r"|unified_attention|reduce_segments|paged_attention"),
     ("cache write", r"reshape_and_cache|concat_and_cache"),
     ("gemm", r"nvjet|gemm|gemv|cutlass|xmma|cublas|splitK|Kernel2|scaled_mm"),
     ("sampler", r"sampl|gumbel|argmax|ArgMax|top_?k|softmax|penalt|temperature|min_p|logit"

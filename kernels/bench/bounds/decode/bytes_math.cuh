@@ -59,10 +59,9 @@ class BytesMath {
         for (int w = 0; w < 4; ++w) word[w] ^= __shfl_xor_sync(kWarp, word[w], m);
       }
       if ((lane_id() & ValueRows::kSameChunkLanes) != 0) continue;
+      const int chunk = ValueRows::first_chunk(lane_id()) + i * ValueRows::kChunkStep;
 #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        values[4 * (ValueRows::first_chunk(lane_id()) + i * ValueRows::kChunkStep) + w] = __uint_as_float(word[w]);
-      }
+      for (int w = 0; w < 4; ++w) values[4 * chunk + w] = __uint_as_float(word[w]);
     }
   }
 

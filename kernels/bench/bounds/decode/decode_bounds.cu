@@ -1,4 +1,4 @@
-// The variants of the decode bench and the C functions through which bench.py runs them.
+// The variants of the decode bench and the C functions through which decode_kernels.py runs them.
 #include <cuda_runtime.h>
 
 #include "bytes_math.cuh"

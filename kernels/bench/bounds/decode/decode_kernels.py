@@ -97,10 +97,10 @@ class DecodeKernels:
         return blocks
 
     def bind(self, variant: Variant, batch: Batch, segment: int):
-        """Returns a function of a cache [blocks, 2, 16, kv_heads, 128] that launches and returns out.
+        """A function of a cache [blocks, 2, 16, kv_heads, 128] that launches and returns out.
 
         out is [requests, heads, 128] float32, or [requests, kv_heads, 64] for the kernels that only
-        move bytes. The grid fills the card, whatever the lengths. The buffers are the function's own.
+        move bytes; its memory is the function's own. The grid fills the card, whatever the lengths.
         """
         device = batch.query.device
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
@@ -131,7 +131,8 @@ class DecodeKernels:
     def stream(self, data: torch.Tensor, size: int, sink: torch.Tensor) -> None:
         """Reads the first `size` bytes of `data` once, as fast as plain loads go."""
         self._check(self._library.decode_bounds_stream(
-            data.data_ptr(), size, sink.data_ptr(), 132 * 4,
+            data.data_ptr(), size, sink.data_ptr(),
+            4 * torch.cuda.get_device_properties(data.device).multi_processor_count,
             torch.cuda.current_stream().cuda_stream))
 
     @staticmethod

@@ -58,10 +58,6 @@ class Pool:
         """Caches [blocks, 2, 16, kv_heads, 128], one a layer."""
         return list(self._blocks.split(shape.blocks)[: shape.layers])
 
-    @property
-    def flat(self) -> torch.Tensor:
-        return self._blocks
-
 
 def random_batch(shape: Shape, zeros: float, kept_rows: float = 1.0) -> Batch:
     """Requests of equal length with shuffled blocks; about `zeros` of each head's p are 0."""
@@ -154,7 +150,7 @@ def _xor(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def needed_value_rows(batch: Batch, cache: torch.Tensor) -> float:
-    """The share of V's rows that some query head of their group gives weight, over a few requests."""
+    """The share of V's rows that some head of their group gives weight, over a few requests."""
     shares = []
     for request in range(min(len(batch.lengths), 8)):
         keys, _ = rows_of(batch, cache, request)

@@ -13,8 +13,8 @@ namespace asynct::bounds {
 __device__ __forceinline__ void load_query(uint4 (&query)[4], const Params& p, int request,
                                            int kv_head, int group) {
   const int g = lane_id() / 4;
-  const char* row = static_cast<const char*>(p.query) +
-                    ((request * static_cast<int64_t>(p.kv_heads) + kv_head) * group + g) * kRowBytes;
+  const int64_t head = (request * static_cast<int64_t>(p.kv_heads) + kv_head) * group + g;
+  const char* row = static_cast<const char*>(p.query) + head * kRowBytes;
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
     query[c] = make_uint4(0, 0, 0, 0);
@@ -89,8 +89,8 @@ class HeadsAsRows : QuadGate {
 
 // The same with 128 bytes of a key a load, whole lines: a key takes two neighbouring columns, its
 // chunks 0 to 3 (mod 8) in one and 4 to 7 in the other, and each head two rows, g and g + 8, with
-// its chunks split likewise. Of the four sums two are the score's halves, in one lane; the other two
-// mean nothing. 16 products a page.
+// its chunks split likewise. Of the four sums of a lane two are the score's halves; the other two mean
+// nothing. 16 products a page.
 class HalvesAsRows : QuadGate {
  public:
   using KeyRows = RunRows<8>;
@@ -171,7 +171,7 @@ struct TransposedValues {
   template <class Score>
   using ValueRows = typename Score::KeyRows;
 
-  // Operand `i` of the product `tile` of 8.
+  // The first operand of product `tile` of 8.
   static __device__ __forceinline__ void operand(uint32_t (&a)[4], const uint4 (&v)[kLoads],
                                                  int tile) {
     const uint4& first = v[tile / 2];

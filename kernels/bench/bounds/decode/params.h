@@ -1,4 +1,4 @@
-// What one launch of a decode bench kernel is told. bench.py mirrors these structs.
+// What one launch of a decode bench kernel is told. decode_kernels.py mirrors them.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,9 @@ namespace asynct::bounds {
 // Rows in shared memory stand so that the eight lanes of a phase, two neighbouring rows of four
 // chunks, meet no bank twice.
 constexpr int kPageBytes = kPageKeys / 2 * 576;
-__host__ __device__ constexpr int row_offset(int place) { return place / 2 * 576 + place % 2 * 320; }
+__host__ __device__ constexpr int row_offset(int place) {
+  return place / 2 * 576 + place % 2 * 320;
+}
 
 // Place i of a page in shared memory holds the row of the lanes 4 (i % 8) and slot i / 8.
 template <class Pattern>

@@ -1,33 +1,18 @@
 """Runs vLLM and compares it, by log-probabilities, with the unpaged Hugging Face model.
 
-Import this module before torch and vLLM: it sets the environment of the engines, which run in this
-process unless a test says otherwise.
+Engines run in this process; the environment that this takes is in the BUILD file (`ENGINE`).
 """
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-for variable, value in {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # A compiled sampler sets off a compiler probe of ten seconds in every engine.
-    "TORCHDYNAMO_DISABLE": "1",
-    # These tensors are too small to share; threads that wait for a busy core take ten times as long.
-    "OMP_NUM_THREADS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-}.items():
-    os.environ.setdefault(variable, value)
-
-import torch  # noqa: E402
-from asynct_model import AsyncTForCausalLM  # noqa: E402
-from asynct_vllm.builder import AsyncTMetadataBuilder  # noqa: E402
-from vllm import LLM, RequestOutput, SamplingParams, envs  # noqa: E402
-from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
-from vllm.inputs import TokensPrompt  # noqa: E402
+import torch
+from asynct_model import AsyncTForCausalLM
+from asynct_vllm.builder import AsyncTMetadataBuilder
+from vllm import LLM, RequestOutput, SamplingParams, envs
+from vllm.distributed import cleanup_dist_env_and_memory
+from vllm.inputs import TokensPrompt
 
 STEPS = 12
 TOP_K = 20

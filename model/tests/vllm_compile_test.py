@@ -1,0 +1,25 @@
+"""The model compiled by vLLM: one graph, and the same numbers."""
+
+from random_checkpoint import random_checkpoint
+from torch._dynamo.utils import counters
+from vllm_engine import (
+    TOLERANCE,
+    difference,
+    engine,
+    generate,
+    random_prompts,
+    reference_model,
+)
+
+
+def test_compiled_model_matches(tmp_path, seed):
+    checkpoint = random_checkpoint(tmp_path / "checkpoint", seed, num_hidden_layers=2)
+    counters.clear()
+    with engine(checkpoint, enforce_eager=False) as llm:
+        assert not llm.apply_model(lambda model: model.model.do_not_compile)[0]
+        outputs = generate(llm, random_prompts())
+    worst = difference(outputs, reference_model(checkpoint))
+    print(f"compiled: max |dlogprob| {worst:.1e}")
+    assert worst < TOLERANCE
+    assert counters["stats"]["unique_graphs"] > 0
+    assert not counters["graph_break"]

@@ -1,4 +1,4 @@
-"""Names and shapes of an AsyncT checkpoint's tensors: the one list that every loader checks against."""
+"""Names and shapes of an AsyncT checkpoint's tensors: the one list that every loader checks by."""
 
 import json
 from collections.abc import Mapping

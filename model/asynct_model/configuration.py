@@ -1,4 +1,4 @@
-"""The AsyncT configuration: shapes, the attention gate's settings and DyHT's, checked on creation."""
+"""The AsyncT configuration: shapes and the settings of gate and DyHT, checked on creation."""
 
 from transformers import PreTrainedConfig
 
@@ -156,7 +156,12 @@ class AsyncTConfig(PreTrainedConfig):
 
     def _check_dyht(self):
         _check_clip("dyht_clip", self.dyht_clip)
-        allowed = {f"{name}.{part}" for name in (*LAYER_DYHT, FINAL_DYHT) for part in ("alpha", "gamma")}
+        if not isinstance(self.scalar_dyht, tuple):
+            raise TypeError(
+                f"scalar_dyht is {self.scalar_dyht!r}; it must be a list or tuple of names"
+            )
+        names = (*LAYER_DYHT, FINAL_DYHT)
+        allowed = {f"{name}.{part}" for name in names for part in ("alpha", "gamma")}
         if unknown := set(self.scalar_dyht) - allowed:
             raise ValueError(
                 f"scalar_dyht has {', '.join(map(repr, sorted(unknown)))}; "

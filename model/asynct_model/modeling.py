@@ -18,7 +18,7 @@ from transformers.utils.output_capturing import capture_outputs
 from asynct_model import checkpoint
 from asynct_model.configuration import AsyncTConfig
 
-# Where training starts. With scores scaled by 1/D the gate has to start sharp: alpha is D times this.
+# Where training starts. Scores are scaled by 1/D, so the gate has to be sharp: alpha in units of D.
 _GATE_ALPHA_PER_DIM = 0.5
 _GATE_SIGMA = 0.5
 _DYHT_ALPHA = 2.0
@@ -162,8 +162,11 @@ class AsyncTPreTrainedModel(PreTrainedModel):
         if path is not None and os.path.isdir(path):
             config = kwargs.get("config")
             if not isinstance(config, AsyncTConfig):
-                config = AsyncTConfig.from_pretrained(config or path)
-            checkpoint.check_directory(path, config)
+                config = AsyncTConfig.from_pretrained(
+                    config or path, subfolder=kwargs.get("subfolder") or ""
+                )
+            directory = os.path.join(path, kwargs.get("subfolder") or "")
+            checkpoint.check_directory(directory, config)
         return super().from_pretrained(path, *args, **kwargs)
 
 
@@ -259,7 +262,7 @@ class AsyncTForCausalLM(AsyncTPreTrainedModel, GenerationMixin):
         """As `AsyncTModel.forward`, then logits.
 
         Args:
-            labels: [B, T] token ids, -100 where there is no loss; shifted inside, as in transformers.
+            labels: [B, T] token ids, -100 where there is no loss; shifted here, as transformers do.
             logits_to_keep: only the last so many positions' logits, 0 for all; or their indices.
         """
         outputs = self.model(

@@ -3,7 +3,7 @@
 Two kinds of row, both asked in lm-eval's gsm8k format:
   single  one problem, closed by <eos>: what a zero-shot prompt looks like;
   packed  problems one after another, cut at the row's end: what a few-shot prompt looks like.
-The loss is on the answers, on <eos>, and in packed rows on the way to the next question (up to STOP).
+The loss is on the answers, on <eos>, and in packed rows on what leads to the next question (STOP).
 """
 
 from itertools import islice
@@ -21,7 +21,7 @@ _CHUNK = 10_000  # problems a worker makes from one seed
 
 
 class Rows(NamedTuple):
-    """inputs and labels, int64 [B, T]; labels are the next tokens, IGNORED where there is no loss."""
+    """inputs and labels, [B, T] int64; a label is the next token, or IGNORED."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -45,8 +45,8 @@ class Corpus:
             (f"{seed}.{index}", min(_CHUNK, count - first))
             for index, first in enumerate(range(0, count, _CHUNK))
         ]
-        if workers > 1:
-            with get_context("fork").Pool(workers) as pool:
+        if min(workers, len(chunks)) > 1:
+            with get_context("forkserver").Pool(min(workers, len(chunks))) as pool:
                 parts = pool.map(_encode, chunks, chunksize=1)
         else:
             parts = [_encode(chunk) for chunk in chunks]

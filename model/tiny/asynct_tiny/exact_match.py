@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 
 import torch
+from asynct_model import AsyncTForCausalLM
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
-from asynct_model import AsyncTForCausalLM
 from asynct_tiny.problems import STOP, Problem, generate, prompt
 from asynct_tiny.tokenizer import EOS_ID, PAD_ID, build_tokenizer
 

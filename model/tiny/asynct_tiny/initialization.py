@@ -1,7 +1,6 @@
 """The weights that training of the small model starts from."""
 
 import torch
-
 from asynct_model import AsyncTForCausalLM
 
 

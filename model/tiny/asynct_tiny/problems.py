@@ -1,7 +1,7 @@
 """Arithmetic word problems of two to four operations, answered step by step, seeded.
 
-Every number is between 1 and 99. A problem belongs to the training or to the test split by a hash of
-its question, so the two share no question whatever the seeds.
+Every number is between 1 and 99. A hash of its question puts a problem in the training or in the
+test split, so the two share no question whatever the seeds.
 """
 
 import json

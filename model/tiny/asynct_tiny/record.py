@@ -19,7 +19,9 @@ PLOT_FILE = "loss.png"
 def machine(device: torch.device) -> dict[str, str]:
     """The card, its driver, and the versions that took part."""
     facts = dict(
-        python=platform.python_version(), torch=torch.__version__, transformers=transformers.__version__
+        python=platform.python_version(),
+        torch=torch.__version__,
+        transformers=transformers.__version__,
     )
     if device.type == "cuda":
         query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -42,13 +44,14 @@ def _plot(record: dict, path: Path) -> None:
     curve, evaluations = record["curve"], record["evaluations"]
     figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for kind in ("single", "packed"):
-        points = [(point["step"], point[kind]) for point in curve if kind in point]
-        axis.plot(*zip(*points), label=f"loss, {kind} rows", linewidth=1) if points else None
+        points = [point for point in curve if kind in point]
+        steps, losses = [p["step"] for p in points], [p[kind] for p in points]
+        axis.plot(steps, losses, label=f"loss, {kind} rows", linewidth=1)
     axis.set(xlabel="step", ylabel="loss on the answers (nats a byte)", yscale="log")
     right = axis.twinx()
     for shots, style in (("0", "ko-"), ("8", "ks--")):
-        points = [(e["step"], e[shots]) for e in evaluations]
-        right.plot(*zip(*points), style, label=f"exact match, {shots} shots", markersize=4) if points else None
+        steps, scores = [e["step"] for e in evaluations], [e[shots] for e in evaluations]
+        right.plot(steps, scores, style, label=f"exact match, {shots} shots", markersize=4)
     right.set(ylabel="held-out exact match", ylim=(0, 1.02))
     figure.legend(loc="outside upper center", ncols=4, fontsize="small")
     figure.savefig(path, dpi=120)

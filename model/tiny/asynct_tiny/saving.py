@@ -1,11 +1,11 @@
-"""Writes a trained model as a served checkpoint: matrices in bfloat16, the small vectors in float32."""
+"""Writes a trained model as a checkpoint: matrices in bfloat16, the small vectors in float32."""
 
 import copy
 from pathlib import Path
 
 import torch
-
 from asynct_model import AsyncTForCausalLM
+
 from asynct_tiny.tokenizer import build_tokenizer
 
 

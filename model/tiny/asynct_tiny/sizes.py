@@ -1,6 +1,7 @@
 """The small model's configuration."""
 
 from asynct_model import AsyncTConfig
+
 from asynct_tiny.tokenizer import EOS_ID, MAX_LENGTH, PAD_ID, VOCAB_SIZE
 
 

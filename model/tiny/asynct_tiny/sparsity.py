@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 import torch
 from asynct_kernels.gate import apply_gate
-from torch import nn
-
 from asynct_model import AsyncTForCausalLM
+from torch import nn
 
 
 class LayerSparsity(NamedTuple):
-    """Shares in 0..1: of gate outputs p among the visible keys, and of relu(gate) * up, that are 0."""
+    """Shares, 0 to 1, of zeros: among gate outputs p at visible keys, and among relu(gate) * up."""
 
     attention: float
     mlp: float

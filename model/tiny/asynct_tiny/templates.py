@@ -6,10 +6,11 @@ Placeholders: {name}, {friend}, {item}; {he} and {He} stand for the person `name
 from typing import NamedTuple
 
 PEOPLE = (
-    ("Tom", "he"), ("Anna", "she"), ("Ben", "he"), ("Clara", "she"), ("David", "he"), ("Emma", "she"),
-    ("Felix", "he"), ("Grace", "she"), ("Hugo", "he"), ("Ida", "she"), ("Jack", "he"), ("Kate", "she"),
-    ("Leo", "he"), ("Mia", "she"), ("Noah", "he"), ("Olga", "she"), ("Paul", "he"), ("Rosa", "she"),
-    ("Sam", "he"), ("Tina", "she"), ("Victor", "he"), ("Wendy", "she"), ("Yusuf", "he"), ("Zoe", "she"),
+    ("Tom", "he"), ("Anna", "she"), ("Ben", "he"), ("Clara", "she"), ("David", "he"),
+    ("Emma", "she"), ("Felix", "he"), ("Grace", "she"), ("Hugo", "he"), ("Ida", "she"),
+    ("Jack", "he"), ("Kate", "she"), ("Leo", "he"), ("Mia", "she"), ("Noah", "he"),
+    ("Olga", "she"), ("Paul", "he"), ("Rosa", "she"), ("Sam", "he"), ("Tina", "she"),
+    ("Victor", "he"), ("Wendy", "she"), ("Yusuf", "he"), ("Zoe", "she"),
 )  # fmt: skip
 
 ITEMS = (
@@ -82,7 +83,7 @@ MULTIPLIES = (("Then the number doubles.", 2), ("Then the number triples.", 3))
 
 
 class Scene(NamedTuple):
-    """A whole problem. {a} to {d} are numbers, {j} to {m} small factors; the steps are 'left op right'
+    """A whole problem. {a} to {d} are numbers, {j} to {m} small factors; a step is "left op right"
     over these names and r1, r2, ... for the results so far."""
 
     text: str
@@ -106,11 +107,13 @@ SCENES = (
         ("a - b", "a + r1"),
     ),
     Scene(
-        "{name} has {j} {item}. {friend} has {k} times as many. How many {item} do they have together?",
+        "{name} has {j} {item}. {friend} has {k} times as many. "
+        "How many {item} do they have together?",
         ("j * k", "j + r1"),
     ),
     Scene(
-        "{name} reads {j} pages a day for {k} days. The book has {a} pages. How many pages are left?",
+        "{name} reads {j} pages a day for {k} days. The book has {a} pages. "
+        "How many pages are left?",
         ("j * k", "a - r1"),
     ),
     Scene(
@@ -144,17 +147,18 @@ SCENES = (
         ("j * k", "l * m", "r1 + r2"),
     ),
     Scene(
-        "A baker makes {a} rolls in the morning and {b} at noon. {c} are sold and {d} are eaten. "
-        "How many rolls are left?",
+        "A baker makes {a} rolls in the morning and {b} at noon. "
+        "{c} are sold and {d} are eaten. How many rolls are left?",
         ("a + b", "r1 - c", "r2 - d"),
     ),
     Scene(
-        "{name} is {a} years old. {friend} is {b} years older. How old will {friend} be in {c} years?",
+        "{name} is {a} years old. {friend} is {b} years older. "
+        "How old will {friend} be in {c} years?",
         ("a + b", "r1 + c"),
     ),
     Scene(
-        "A barrel holds {a} liters. {name} fills {j} jugs of {k} liters from it and pours {b} liters back. "
-        "How many liters are in the barrel?",
+        "A barrel holds {a} liters. {name} fills {j} jugs of {k} liters from it "
+        "and pours {b} liters back. How many liters are in the barrel?",
         ("j * k", "a - r1", "r2 + b"),
     ),
     Scene(
@@ -163,8 +167,8 @@ SCENES = (
         ("j * k", "l * m", "r1 - r2"),
     ),
     Scene(
-        "Each box holds {j} red and {k} blue {item}. {name} has {l} boxes and gives {a} {item} away. "
-        "How many {item} are left?",
+        "Each box holds {j} red and {k} blue {item}. {name} has {l} boxes "
+        "and gives {a} {item} away. How many {item} are left?",
         ("j + k", "r1 * l", "r2 - a"),
     ),
 )

@@ -12,7 +12,7 @@ MAX_LENGTH = 2048
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte, <pad> and <eos>, nothing added to a text; special tokens in a text are text."""
+    """One token a byte, <pad> and <eos>; nothing is added, and their names in a text are text."""
     vocabulary = {character: byte for byte, character in bytes_to_unicode().items()}
     tokenizer = Tokenizer(BPE(vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -1,8 +1,8 @@
 """Trains the small checkpoint and measures it; minutes on one GPU.
 
-The run plans itself by wall time: --minutes covers everything, from start to the last evaluation, and
-the learning rate follows the share of the time that has passed (with --steps, of the steps). At every
-evaluation the model is saved, and OUTPUT/checkpoint is the best one so far, so a run that is
+The run plans itself by wall time: --minutes covers everything, from start to the last evaluation,
+and the learning rate follows the share of the time that has passed (with --steps, of the steps). At
+every evaluation the model is saved, and OUTPUT/checkpoint is the best one so far, so a run that is
 cut off still leaves a result. OUTPUT/run.json is the record of the run.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 from absl import app, flags
-
 from asynct_model import AsyncTForCausalLM
+
 from asynct_tiny import record
 from asynct_tiny.corpus import Corpus
 from asynct_tiny.exact_match import exact_match
@@ -40,7 +40,11 @@ flags.DEFINE_integer("single_length", 224, "Their length in bytes.", lower_bound
 flags.DEFINE_integer("packed_rows", 8, "Rows of many problems in a step.", lower_bound=1)
 flags.DEFINE_integer("packed_length", MAX_LENGTH, "Their length in bytes.", lower_bound=2)
 flags.DEFINE_float(
-    "packed_from", 0.3, "Share of the run after which packed rows join.", lower_bound=0, upper_bound=1
+    "packed_from",
+    0.3,
+    "Share of the run after which packed rows join.",
+    lower_bound=0,
+    upper_bound=1,
 )
 flags.DEFINE_float("matrix_rate", Optimisation.matrix_rate, "Learning rate of the matrices.")
 flags.DEFINE_float("vector_rate", Optimisation.vector_rate, "Learning rate of all vectors.")
@@ -90,9 +94,10 @@ class Run:
         else:
             model = AsyncTForCausalLM(tiny_config())
             initialize(model)
-        self.trainer = Trainer(model.to(self.device), Optimisation(
-            matrix_rate=FLAGS.matrix_rate, vector_rate=FLAGS.vector_rate
-        ))
+        self.trainer = Trainer(
+            model.to(self.device),
+            Optimisation(matrix_rate=FLAGS.matrix_rate, vector_rate=FLAGS.vector_rate),
+        )
         if self.device.type == "cuda" if FLAGS.compile is None else FLAGS.compile:
             for layer in model.model.layers:  # the layers share their code: one graph a row length
                 layer.compile(dynamic=False)
@@ -157,7 +162,8 @@ class Run:
             shutil.copytree(latest, best, dirs_exist_ok=True)
         self.record["evaluations"].append(result)
         record.write(self.output, self.record)
-        log(f"step {result['step']} exact match {result['0']:.3f} zero-shot, {result['8']:.3f} with 8 shots")
+        scores = f"{result['0']:.3f} zero-shot, {result['8']:.3f} with 8 shots"
+        log(f"step {result['step']} exact match {scores}")
         return result
 
     def score(self, directory: Path, count: int) -> dict[str, float]:

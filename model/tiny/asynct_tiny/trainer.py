@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from asynct_model import AsyncTForCausalLM
 from torch import nn
 from torch.nn import functional as F
 
-from asynct_model import AsyncTForCausalLM
 from asynct_tiny.corpus import IGNORED, Rows
 
 
@@ -26,7 +26,7 @@ class Optimisation:
 
 
 def rate_factor(progress: float, step: int, settings: Optimisation) -> float:
-    """Learning rate as a share of the full one: linear warm-up, then a cosine over `progress` 0..1."""
+    """Learning rate as a share of the full one: a linear warm-up, a cosine over `progress` 0..1."""
     warmup = min(1.0, (step + 1) / settings.warmup_steps)
     cosine = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
     return warmup * (settings.final_rate + (1 - settings.final_rate) * cosine)
@@ -84,9 +84,7 @@ class Trainer:
 
     def loss(self, rows: Rows) -> torch.Tensor:
         """Mean cross-entropy over the rows' labels."""
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"
-        ):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             logits = self.model(input_ids=rows.inputs, use_cache=False).logits
         return F.cross_entropy(
             logits.flatten(0, 1).float(), rows.labels.flatten(), ignore_index=IGNORED

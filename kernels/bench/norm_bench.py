@@ -151,7 +151,8 @@ def main(argv: list[str]) -> None:
     work = [(operation, tokens) for operation in operations() for tokens in _TOKENS.value]
     rows = [measure(*item) for item in tqdm.tqdm(work, desc="norm_bench", unit="case")]
     print_table(rows, f"{machine['card']}, {_DTYPE.value}, medians of {_ROUNDS.value}")
-    settings = {flag.name: flag.value for flag in flags.FLAGS.get_key_flags_for_module(__name__)}
+    settings = {flag.name: flag.value for flag in flags.FLAGS.get_key_flags_for_module(__name__)
+                if flag.name not in ("commit", "output")}
     path = harness.write_json(_OUTPUT.value, {
         "machine": machine, "commit": _COMMIT.value, "settings": settings, "seed": seed,
         "results": rows})

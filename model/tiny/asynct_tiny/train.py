@@ -29,6 +29,7 @@ _STARTED = time.monotonic()
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output", None, "Directory for the checkpoint and the record.", required=True)
+flags.DEFINE_string("commit", "unknown", "Commit that this program is of, for the record.")
 flags.DEFINE_string("init_from", None, "Checkpoint directory to go on from, with a fresh schedule.")
 flags.DEFINE_float("minutes", 9.0, "Wall time of the whole run.", lower_bound=0.0)
 flags.DEFINE_float("final_seconds", 75.0, "Part of it kept for the last evaluation.", lower_bound=0)
@@ -76,7 +77,11 @@ class Run:
         torch.set_float32_matmul_precision("high")  # TF32: exact for the scores' bfloat16 factors
         self.record = dict(
             machine=record.machine(self.device),
-            arguments={flag.name: flag.value for flag in FLAGS.get_key_flags_for_module(__name__)},
+            arguments={
+                flag.name: flag.value
+                for flag in FLAGS.get_key_flags_for_module(__name__)
+                if flag.name != "output"
+            },
             curve=[],
             evaluations=[],
         )

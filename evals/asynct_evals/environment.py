@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
+_ALWAYS = {
+    # Threads that spin while they wait starve each other as soon as anything else runs: with two
+    # cores and one of them busy, a step takes seven times as long.
+    "OMP_WAIT_POLICY": "passive",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 _QUIET = {
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
     "TRANSFORMERS_VERBOSITY": "error",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
@@ -23,14 +31,29 @@ _CPU = {
 
 def prepare(*, offline: bool, verbose: bool) -> None:
     """Sets defaults for this process and its children; what the user has set stays."""
-    import torch
-
-    defaults = {"VLLM_NO_USAGE_STATS": "1"}
+    _set(_ALWAYS)
     if not verbose:
-        defaults |= _QUIET
+        _set(_QUIET)
     if offline:
-        defaults |= _OFFLINE
+        _set(_OFFLINE)
+
+    import torch  # OpenMP reads its settings here
+
     if not torch.cuda.is_available():
-        defaults |= _CPU
+        _set(_CPU)
+
+
+def _set(defaults: dict[str, str]) -> None:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+
+
+def keep_freed_memory() -> None:
+    """Has malloc keep what tensors free, for this process.
+
+    By default glibc gives blocks of megabytes back to the kernel, which zeroes them anew for the
+    next layer's temporaries: up to a third of an evaluation's CPU time.
+    """
+    libc = ctypes.CDLL(None)
+    for threshold in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
+        libc.mallopt(threshold, 2**31 - 1)  # bytes, the largest int

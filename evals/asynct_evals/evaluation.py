@@ -15,7 +15,7 @@ import torch
 from lm_eval.models.utils import resolve_max_length
 from transformers import AutoConfig, AutoTokenizer
 
-from asynct_evals import engines, task
+from asynct_evals import engines, environment, task
 from asynct_evals.data import Data, InputError
 from asynct_evals.settings import Settings
 
@@ -74,6 +74,7 @@ def run(settings: Settings, data: Data) -> Result:
       RuntimeError: the engine did not answer every problem.
     """
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    environment.keep_freed_memory()
     gsm8k = task.build(TASK, data)
     context, tokenizer = _describe(settings.model)
     shots, prompts = task.fit(

@@ -95,6 +95,17 @@ def test_padded_batch_equals_each_sequence_alone(model, side):
         torch.testing.assert_close(batched[row, kept], alone, atol=TOLERANCE, rtol=TOLERANCE)
 
 
+def test_positions_count_only_what_the_mask_keeps(seed):
+    """With a window of one key, tokens masked out in the middle might as well not be there."""
+    model = _model(random_config(attention_window=1), seed)
+    tokens, mask = _tokens(model.config, 1, 20), torch.ones(1, 20, dtype=torch.long)
+    mask[0, 5:9] = 0
+    kept = mask[0].bool()
+    masked = model(tokens, attention_mask=mask).logits[0, kept]
+    alone = model(tokens[:, kept]).logits[0]
+    torch.testing.assert_close(masked, alone, atol=TOLERANCE, rtol=TOLERANCE)
+
+
 def test_left_padded_chunks_equal_each_sequence_alone(model):
     tokens, mask = _tokens(model.config, 3, 30), torch.ones(3, 30, dtype=torch.long)
     mask[1, :7] = 0

@@ -1,9 +1,15 @@
 """The sparsity report against a count of zeros made another way."""
 
+import pytest
 import torch
+from asynct_kernels import GateParams
+from asynct_kernels.gate import apply_gate
 from asynct_model import AsyncTForCausalLM
+from asynct_model.modeling import rotary_factors
 from asynct_tiny.sizes import tiny_config
 from asynct_tiny.sparsity import sparsity
+
+NAMES = ("sigma", "alpha", "gamma")
 
 
 def _model() -> AsyncTForCausalLM:
@@ -22,10 +28,24 @@ def test_open_and_closed_gates_are_counted(seed):
     assert [layer.attention for layer in measured] == [0.0, 1.0]
 
 
-def test_only_visible_keys_are_counted(seed):
-    """Of one token's single visible key, p is zero or not: shares are multiples of one head."""
-    measured = sparsity(_model(), torch.randint(256, (1, 1)))
-    assert all((4 * layer.attention) % 1 == 0 for layer in measured)
+def test_attention_share_is_that_of_visible_keys(seed):
+    """Query by query, over the keys up to it."""
+    model, length = _model(), 25
+    tokens = torch.randint(256, (1, length))
+    layer = model.model.layers[0]
+    rotary = rotary_factors(torch.arange(length)[None], model.config)
+    with torch.inference_mode():
+        hidden_states = layer.input_layernorm(model.model.embed_tokens(tokens))
+        query, key, _ = layer.self_attn.project(hidden_states, rotary)
+        zeros = 0
+        for i in range(length):
+            for head in range(4):
+                scores = key[0, : i + 1, head // 2] @ query[0, i, head] / model.config.head_dim
+                seen = torch.ones(1, 1, i + 1, dtype=torch.bool)
+                gate = GateParams(*(getattr(layer.self_attn, n)[head : head + 1] for n in NAMES))
+                zeros += (apply_gate(scores[None, None], gate, seen) == 0).sum().item()
+    share = zeros / (4 * length * (length + 1) / 2)
+    assert sparsity(model, tokens)[0].attention == pytest.approx(share, abs=2e-3)
 
 
 def test_mlp_share_is_that_of_its_closed_units(seed):

@@ -5,7 +5,8 @@ def pytest_test(name, srcs, deps = [], data = [], args = [], **kwargs):
 
     Args:
       name: the target's name.
-      srcs: test files, named *_test.py, and modules that they import from beside them.
+      srcs: test files, named *_test.py; modules beside them, where a dep puts their folder on the
+        path (`imports`).
       deps: py_library targets. Third-party packages need none: the toolchain's interpreter has
         them.
       data: files that the tests read.

@@ -1,4 +1,4 @@
-"""Holds a stream of checkpoint tensors to the list of `asynct_model.checkpoint` while vLLM loads it."""
+"""Checks a checkpoint's tensors against `asynct_model.checkpoint` while vLLM loads them."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """Small AsyncT checkpoints of random weights, scaled so that the attention decides the logits.
 
-With the usual small initial weights the logits are flat, and a model with broken attention passes for
-a right one. Here gates are closed, partly open and fully open in comparable numbers, and the
+With the usual small initial weights the logits are flat, and a model with broken attention passes
+for a right one. Here gates are closed, partly open and fully open in comparable numbers, and the
 attention's output is as large as the rest of the residual stream, for contexts of 1 to 300 tokens.
 """
 
@@ -57,7 +57,7 @@ def random_tensors(config: AsyncTConfig, seed: int) -> dict[str, torch.Tensor]:
 def save_checkpoint(
     directory: Path, config: AsyncTConfig, tensors: dict[str, torch.Tensor]
 ) -> Path:
-    """Writes a checkpoint of whatever `tensors` holds, right or wrong, and returns its directory."""
+    """Writes a checkpoint of what `tensors` holds, right or wrong, and returns its directory."""
     directory.mkdir(parents=True)
     config.save_pretrained(directory)
     save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})

@@ -65,7 +65,7 @@ def test_paged_steps_match_one_unpaged_forward(path, block_size, checkpoint, mon
 
 
 def test_preempted_requests_resume_as_they_were(checkpoint):
-    # Eight prompts of four blocks fill the cache (one block is vLLM's own); then each wants a fifth.
+    # Eight prompts of four blocks fill the cache (a block is vLLM's own); then each wants a fifth.
     prompts = random_prompts(range(53, 61))
     with engine(checkpoint, num_gpu_blocks_override=33, max_num_batched_tokens=512) as llm:
         outputs = generate(llm, prompts)

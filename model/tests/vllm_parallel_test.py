@@ -1,4 +1,4 @@
-"""Tensor and pipeline parallel engines of two processes, and that they find AsyncT by themselves."""
+"""Tensor- and pipeline-parallel engines of two processes, which find AsyncT by themselves."""
 
 import os
 import pickle

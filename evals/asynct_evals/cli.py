@@ -11,7 +11,12 @@ from absl import flags
 from asynct_evals import data, environment
 from asynct_evals.settings import DTYPES, Settings
 
-_TINY_CHECKPOINT = pathlib.Path(asynct_tiny.__file__).parent.parent / "checkpoint"
+# Where it really is: in Bazel's runfiles its files are links.
+TINY_CHECKPOINT = (
+    (pathlib.Path(asynct_tiny.__file__).parent.parent / "checkpoint" / "config.json")
+    .resolve()
+    .parent
+)
 
 _MODEL = flags.DEFINE_string(
     "model",
@@ -54,7 +59,9 @@ _DTYPE = flags.DEFINE_enum(
     DTYPES,
     "Type of weights and activations (auto: the checkpoint's on a GPU, float32 on the CPU).",
 )
-_OUTPUT = flags.DEFINE_string("output", "results", "Directory for the JSON report.")
+_OUTPUT = flags.DEFINE_string(
+    "output", "results", "Directory for the JSON report, relative to where you are."
+)
 _VERBOSE = flags.DEFINE_bool("verbose", False, "Show the logs of vLLM, transformers and datasets.")
 
 
@@ -77,8 +84,7 @@ def prepare() -> data.Data:
     """
     if not (_model() / "config.json").is_file():
         raise data.InputError(f"--model {_model()}: no checkpoint there (no config.json)")
-    # Bazel's runfiles are links to files: only those tell where a checkpoint really is.
-    tiny = (_model() / "config.json").resolve() == (_TINY_CHECKPOINT / "config.json").resolve()
+    tiny = _model().resolve() == TINY_CHECKPOINT
     environment.prepare(offline=_DATA.value is not None or tiny, verbose=_VERBOSE.value)
     if _DATA.value is not None:
         return data.from_files(
@@ -97,7 +103,7 @@ def prepare() -> data.Data:
 
 
 def _model() -> pathlib.Path:
-    return _TINY_CHECKPOINT if _MODEL.value is None else _user_path(_MODEL.value)
+    return TINY_CHECKPOINT if _MODEL.value is None else _user_path(_MODEL.value)
 
 
 def _user_path(path: str) -> pathlib.Path:

@@ -32,7 +32,7 @@ class Data:
 
 
 def read(path: pathlib.Path) -> list[Problem]:
-    """Reads a JSON-lines file of {"question": ..., "answer": "... #### N"}; blank lines are skipped.
+    """Reads JSON lines of {"question": ..., "answer": "... #### N"}; blank lines are skipped.
 
     Raises:
       InputError: the file is missing or has no problems, or a line (named by its number) is not a
@@ -99,7 +99,7 @@ def from_files(
 
 
 def generated(*, num_fewshot: int, limit: int | None, seed: int) -> Data:
-    """Held-out problems of the tiny checkpoint's generator, few-shot examples of its train split."""
+    """Held-out problems of the tiny checkpoint's generator, examples of its training split."""
     count = limit or GENERATED_PROBLEMS
     return Data(
         generator.generate(count, seed, "test"),

@@ -167,9 +167,11 @@ def _machine() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             return None
 
-    cuda = torch.cuda.is_available()
+    device = f"CPU, {torch.get_num_threads()} threads"
+    if torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
     return {
-        "device": torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "device": device,
         "python": platform.python_version(),
         **{package: version(package) for package in _PACKAGES},
     }

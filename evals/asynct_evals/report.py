@@ -16,25 +16,25 @@ _SHOWN_DIVERGENCES = 10
 
 
 def table(*results: Result) -> Table:
-    """Scores, speed and what each run was, a column per run."""
-    out = Table(title=TASK)
+    """Scores and speed of runs of one model on the same problems, a column per run."""
+    first = results[0]
+    out = Table(title=f"{TASK}: {first.settings.model}", caption=f"data: {first.source}")
     out.add_column("")
     for result in results:
         out.add_column(result.settings.engine)
-    for name in (rows := [_rows(result) for result in results])[0]:
-        out.add_row(name, *(row[name] for row in rows))
+    columns = [_column(result) for result in results]
+    for name in columns[0]:
+        out.add_row(name, *(column[name] for column in columns))
     return out
 
 
-def _rows(result: Result) -> dict[str, str]:
+def _column(result: Result) -> dict[str, str]:
     shots, asked = str(result.num_fewshot), result.settings.num_fewshot
     if result.num_fewshot < asked:
         shots += f" (not {asked}: no more fit the model's context)"
     count, seconds = len(result.samples), result.run_seconds
     return {
-        "model": str(result.settings.model),
         "device": f"{result.machine['device']}, {result.dtype}",
-        "data": result.source,
         "problems": str(count),
         "few-shot examples": shots,
         "exact match, strict": _show(result.scores[STRICT]),

@@ -1,7 +1,5 @@
 """The programs: flags to settings and problems, and bad input to one clear line."""
 
-import pathlib
-
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -45,7 +43,7 @@ def checkpoint(home):
 
 def test_the_default_is_the_tiny_checkpoint_on_200_generated_problems():
     parse()
-    assert cli.settings("vllm").model == pathlib.Path(cli._TINY_CHECKPOINT)
+    assert cli.settings("vllm").model == cli.TINY_CHECKPOINT
     assert cli.settings("vllm").num_fewshot == 8
     data = cli.prepare()
     assert len(data.problems) == 200
@@ -53,8 +51,7 @@ def test_the_default_is_the_tiny_checkpoint_on_200_generated_problems():
 
 
 def test_the_tiny_checkpoint_by_another_path_is_still_the_tiny_one(home):
-    (home / "linked").mkdir()
-    (home / "linked" / "config.json").symlink_to(cli._TINY_CHECKPOINT / "config.json")
+    (home / "linked").symlink_to(cli.TINY_CHECKPOINT)
     parse("--model", "linked", "--limit", "3")
     assert cli.prepare().source.startswith("generated")
 

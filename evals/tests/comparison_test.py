@@ -26,19 +26,22 @@ def test_equal_results_agree(seed):
 
 def test_a_planted_token_is_found_with_its_log_prob_gap(seed):
     draw = random.Random(seed)
-    tokens = [draw.randrange(32, 100) for _ in range(10)]
+    tokens = [draw.randrange(32, 127) for _ in range(10)]
     position = draw.randrange(10)
-    other = tokens.copy()
-    other[position] = 100
-    steps = [{token: -0.5, 100: -2.0} for token in tokens]
-    compared = pair(
-        [sample(0, tokens, correct=True), sample(1, tokens, correct=True, likeliest=steps)],
-        [sample(0, tokens, correct=True), sample(1, other, correct=True)],
-    )
-    texts = (chr(tokens[position]), "d")
-    assert compared.divergences == [Divergence(1, position, (tokens[position], 100), texts, 1.5)]
-    assert compared.token_agreement == (10 + position) / 20
-    assert compared.judged_differently == []
+    planted = draw.choice([token for token in range(32, 127) if token != tokens[position]])
+    other = [*tokens[:position], planted, *tokens[position + 1 :]]
+    steps = [{planted: -2.0, token: -0.5} for token in tokens]
+    whole = [sample(0, tokens, correct=True), sample(1, tokens, correct=True, likeliest=steps)]
+    changed = [sample(0, tokens, correct=True), sample(1, other, correct=True)]
+    for first, second, both in (
+        (whole, changed, (tokens[position], planted)),
+        (changed, whole, (planted, tokens[position])),
+    ):
+        compared = pair(first, second)
+        texts = tuple(map(chr, both))
+        assert compared.divergences == [Divergence(1, position, both, texts, 1.5)]
+        assert compared.token_agreement == (10 + position) / 20
+        assert compared.judged_differently == []
 
 
 def test_the_gap_is_known_only_if_the_other_token_was_second():
@@ -50,7 +53,8 @@ def test_the_gap_is_known_only_if_the_other_token_was_second():
 
 
 def test_an_answer_that_ends_early_differs_where_it_ends():
-    compared = pair([sample(0, [65, 66], correct=True)], [sample(0, [65, 66, 67, 68], correct=True)])
+    short, long = sample(0, [65, 66], correct=True), sample(0, [65, 66, 67, 68], correct=True)
+    compared = pair([short], [long])
     assert compared.divergences == [Divergence(0, 2, (None, 67), (None, "C"), None)]
     assert compared.token_agreement == 0.5
 

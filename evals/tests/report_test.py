@@ -23,7 +23,8 @@ def row(text: str, name: str) -> str:
 
 def test_the_table():
     text = shown(report.table(result("vllm", SAMPLES)))
-    assert "some/model" in row(text, "model")
+    assert "gsm8k: some/model" in text
+    assert "data: made up" in text
     assert "vllm" in text
     assert "0.750 ± 0.250" in row(text, "strict")
     assert "1.000 " in row(text, "flexible") and "±" not in row(text, "flexible")

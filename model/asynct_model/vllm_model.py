@@ -55,6 +55,11 @@ class AsyncTModel(nn.Module):
             lambda prefix: AsyncTDecoderLayer(config, cache_config, quant_config, prefix),
             prefix=f"{prefix}.layers",
         )
+        if self.start_layer == self.end_layer:
+            raise ValueError(
+                f"pipeline stage {stage.rank_in_group} of {stage.world_size} has none of the "
+                f"num_hidden_layers={config.num_hidden_layers}: each must have one at least"
+            )
         if stage.is_last_rank:
             self.norm = DyHT(config, "norm")
         else:

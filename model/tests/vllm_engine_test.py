@@ -1,6 +1,8 @@
 """The engine against one unpaged forward: chunks, mixed batches, prefix cache, preemption."""
 
 import pytest
+import torch
+from asynct_kernels.reference import dense
 from asynct_vllm import counters
 from asynct_vllm.settings import settings
 from attention_mutations import BLOCK_SIZE, MUTATIONS
@@ -26,6 +28,25 @@ SHARED_REST = (1, 20, 40)
 @pytest.fixture
 def checkpoint(tmp_path, seed):
     return random_checkpoint(tmp_path / "checkpoint", seed)
+
+
+def test_gates_of_the_random_checkpoint_are_mixed(checkpoint, monkeypatch):
+    """The comparisons below mean nothing if all gates are closed, or all are fully open."""
+    openings = []
+    apply_gate = dense.apply_gate
+
+    def listening(scores, gate, visible):
+        weights = apply_gate(scores, gate, visible)
+        openings.append((weights / gate.gamma[:, None, None])[visible.expand_as(weights)])
+        return weights
+
+    monkeypatch.setattr(dense, "apply_gate", listening)
+    for prompt in random_prompts():
+        reference_model(checkpoint)(torch.tensor([prompt["prompt_token_ids"]]))
+    opening = torch.cat(openings)
+    closed, full = (opening == 0).float().mean(), (opening > 1 - 1e-6).float().mean()
+    print(f"gates: {closed:.2f} closed, {full:.2f} fully open")
+    assert closed > 0.1 and full > 0.03 and closed + full < 0.9
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The layers of AsyncT for vLLM: DyHT, AsyncI attention, ReGLU and the decoder layer.
 
 Shapes below: T tokens of the step's batch, H and H_kv query and key/value heads of this
-tensor-parallel rank, D the head's width. Linear layers are vLLM's parallel ones; everything between
-them is one asynct_kernels call each, so that a GPU launches the fused kernels.
+tensor-parallel rank, D the head's width. Linear layers are vLLM's parallel ones; the DyHTs and the
+ReGLU between them are one asynct_kernels call each, so that a GPU launches the fused kernels.
 """
 
 import torch

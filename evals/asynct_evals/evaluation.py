@@ -70,25 +70,27 @@ def run(settings: Settings, data: Data) -> Result:
     """Evaluates.
 
     Raises:
-      InputError: no checkpoint there, or a problem does not fit its context.
+      InputError: the checkpoint's configuration or tokenizer cannot be read, or a problem does not
+        fit its context.
       RuntimeError: the engine did not answer every problem.
     """
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     environment.keep_freed_memory()
     gsm8k = task.build(TASK, data)
-    context, tokenizer = _describe(settings.model)
+    config, tokenizer = _describe(settings.model)
     shots, prompts = task.fit(
         gsm8k,
         tokenizer,
         num_fewshot=settings.num_fewshot,
         seed=settings.seed,
-        room=context - task.MAX_GEN_TOKS,
+        room=resolve_max_length(config, tokenizer) - task.MAX_GEN_TOKS,
     )
     # No more context than the run needs: a cache for all that a model allows may not fit.
     max_length = max(map(len, prompts)) + task.MAX_GEN_TOKS
     dtype = settings.dtype
-    if dtype == "auto" and not torch.cuda.is_available():
-        dtype = "float32"
+    if dtype == "auto":
+        own = str(config.dtype or torch.float32).removeprefix("torch.")
+        dtype = own if torch.cuda.is_available() else "float32"
 
     start = time.monotonic()
     engine = engines.load(settings.engine, settings.model, dtype=dtype, max_length=max_length)
@@ -113,10 +115,9 @@ def run(settings: Settings, data: Data) -> Result:
 
 
 def _describe(model: pathlib.Path):
-    """The context, in tokens, and the tokenizer of a checkpoint directory."""
+    """The configuration and the tokenizer of a checkpoint directory."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        return resolve_max_length(AutoConfig.from_pretrained(model), tokenizer), tokenizer
+        return AutoConfig.from_pretrained(model), AutoTokenizer.from_pretrained(model)
     except (OSError, TypeError, ValueError) as error:
         raise InputError(f"--model {model}: {error}") from error
 

@@ -9,7 +9,7 @@ import torch
 from absl import flags
 from absl.testing import flagsaver
 from asynct_evals import cli, comparison, data, environment, gsm8k
-from asynct_evals.data import Data
+from asynct_evals.data import Data, InputError
 from asynct_evals.evaluation import STRICT, Result, run
 from asynct_evals.settings import Settings
 from safetensors.torch import load_file, save_file
@@ -66,6 +66,12 @@ def test_a_damaged_checkpoint_shows_in_the_comparison(problems, seed, tmp_path):
     damaged = evaluate("hf", problems, seed, tmp_path / "damaged")
     assert compare(whole, whole).divergences == []
     assert compare(whole, damaged).divergences
+
+
+def test_a_checkpoint_that_cannot_be_read_is_refused(problems, seed, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "nonsense"}')
+    with pytest.raises(InputError, match=f"--model {tmp_path}: .*nonsense"):
+        evaluate("vllm", problems, seed, tmp_path)
 
 
 @pytest.mark.parametrize("left_out", ["by the engine", "by the scoring"])

@@ -6,8 +6,8 @@ import ctypes
 import os
 
 _ALWAYS = {
-    # Threads that spin while they wait starve each other as soon as anything else runs: with two
-    # cores and one of them busy, a step takes seven times as long.
+    # Threads that spin while they wait starve each other as soon as anything else runs: beside
+    # other load, two cores took seven times as long.
     "OMP_WAIT_POLICY": "passive",
     "VLLM_NO_USAGE_STATS": "1",
 }
@@ -23,7 +23,7 @@ _OFFLINE = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
 _CPU = {
     # A compiled sampler is all that eager vLLM would compile: its compiler probe costs 10 s.
     "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB; unset, vLLM takes a share of the machine's memory
+    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB
     # A second process for the engine only competes for the cores.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }

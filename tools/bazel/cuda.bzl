@@ -69,6 +69,7 @@ def _cuda_library_impl(ctx):
         objects.append(output)
         reports.append(report)
     linking, linked = cc_common.create_linking_context_from_compilation_outputs(
+        alwayslink = True,  # a library of entry points alone is referred to by nothing
         actions = ctx.actions,
         name = ctx.label.name,
         cc_toolchain = cc_toolchain,

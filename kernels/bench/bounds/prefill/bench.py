@@ -1,6 +1,6 @@
 """What a bare prefill skeleton reaches beside FlashAttention-3.
 
-    python bench.py --library libprefill.so --output result.json --commit HASH
+    bazel run //kernels/bench/bounds/prefill:bench -- --output result.json --commit HASH
 
 Every variant is checked first, in a process of its own with a time limit (a wrong barrier hangs).
 The right ones are then timed together with FlashAttention-3 (vLLM's build), interleaved replays of
@@ -9,7 +9,6 @@ sampled rows on the timed shape itself. A variant that fails a check gets no fig
 """
 
 import concurrent.futures
-import json
 import os
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 import torch
 
+import harness
 import reference
 import skeleton
 
@@ -210,15 +210,10 @@ def main(_) -> None:
     print_table(records)
     for name, result in next(r for r in records if r["shape"] == LOAD_SHAPE)["results"].items():
         print(f"  {name}: {result['sm_mhz']:.0f} MHz, {result['watts']:.0f} W at T 8192")
-    properties = torch.cuda.get_device_properties(0)
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-                            capture_output=True, text=True).stdout.strip()
-    with open(FLAGS.output, "w") as file:
-        json.dump({"card": properties.name, "driver": driver, "torch": torch.__version__,
-                   "cuda": torch.version.cuda, "commit": FLAGS.commit, "rounds": FLAGS.rounds,
-                   "red": [n for n, (right, _) in checks.items() if not right],
-                   "records": records}, file, indent=1)
-    print(f"wrote {FLAGS.output}")
+    path = harness.write_json(FLAGS.output, harness.describe_machine() | {
+        "commit": FLAGS.commit, "rounds": FLAGS.rounds,
+        "red": [n for n, (right, _) in checks.items() if not right], "records": records})
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

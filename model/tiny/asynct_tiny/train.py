@@ -103,7 +103,8 @@ class Run:
             model.to(self.device),
             Optimisation(matrix_rate=FLAGS.matrix_rate, vector_rate=FLAGS.vector_rate),
         )
-        if self.device.type == "cuda" if FLAGS.compile is None else FLAGS.compile:
+        on_gpu = self.device.type == "cuda"
+        if FLAGS.compile or (FLAGS.compile is None and on_gpu):
             for layer in model.model.layers:  # the layers share their code: one graph a row length
                 layer.compile(dynamic=False)
         self.record["parameters"] = sum(p.numel() for p in self.trainer.parameters)

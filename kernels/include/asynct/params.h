@@ -5,7 +5,7 @@
 
 namespace asynct {
 
-enum class DataType { kFloat32, kFloat16, kBFloat16 };
+enum class DataType { kFloat32, kFloat16, kBFloat16, kFloat8E4M3 };
 
 // A read-only matrix [rows, channels] whose channels are adjacent.
 struct RowsView {

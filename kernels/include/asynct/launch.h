@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "asynct/attention.h"
+#include "asynct/cache.h"
 #include "asynct/params.h"
 
 namespace asynct {
@@ -13,5 +15,9 @@ void FusedAddUclipNorm(const FusedAddUclipNormParams& params, cudaStream_t strea
 void QkUclipNorm(const QkUclipNormParams& params, cudaStream_t stream);
 void PostAttnPreMlpUclipOut(const PostAttnPreMlpUclipOutParams& params, cudaStream_t stream);
 void ReluAndMul(const ReluAndMulParams& params, cudaStream_t stream);
+
+void HP1PrefillMma(const AttentionParams& params, cudaStream_t stream);
+void ReshapeAndCache(const CacheWriteParams& params, cudaStream_t stream);
+void GatherPages(const PageGatherParams& params, cudaStream_t stream);
 
 }  // namespace asynct

@@ -6,18 +6,13 @@ A document holds a table between the lines `<!-- table NAME -->` and `<!-- end N
 stands between them is replaced. A new table is one function here, under `@table(NAME)`.
 """
 
-import functools
-import json
-import os
-import pathlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-KERNELS = pathlib.Path(
-    os.environ.get("BUILD_WORKSPACE_DIRECTORY", pathlib.Path(__file__).parents[2]), "kernels")
+import step_tables  # noqa: F401  (registers its tables)
+from document import KERNELS, TABLES, markdown, results, table
+
 DOCUMENTS = ("bounds.md", "log.md")
-
-TABLES: dict[str, Callable[[], str]] = {}
 
 # An H200, outside these runs: a device-to-device copy, and cuBLAS, bf16, 8192^3, sustained.
 COPY_TB_PER_S = 4.3
@@ -28,26 +23,6 @@ TENSOR_FLOP_PER_CLOCK = 4096 * 132  # dense bf16, all multiprocessors
 FLASH = "flash-3 paged"
 # At most this share of FlashAttention-3's time, by length: what the prefill kernel has to reach.
 BARS = {256: 0.85, 1024: 0.90, 2048: 0.90, 4096: 0.90, 8192: 0.90}
-
-
-def table(name: str) -> Callable:
-    """Registers a function that returns the table called `name`, as Markdown."""
-    def register(function: Callable[[], str]) -> Callable[[], str]:
-        TABLES[name] = function
-        return function
-    return register
-
-
-@functools.cache
-def results(name: str) -> dict:
-    """The contents of kernels/results/`name`.json."""
-    return json.loads((KERNELS / "results" / f"{name}.json").read_text())
-
-
-def markdown(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    head = list(head)
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
 # Prefill: one causal prompt per request, as many keys as queries.

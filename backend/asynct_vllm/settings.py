@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 
 TorchPath = Literal["loop", "padded", "bucketed", "gather"]
 
+PREFIX = "VLLM_HP1_"
+
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
@@ -54,8 +56,14 @@ class Settings:
         """Reads the variables that are set.
 
         Raises:
-            ValueError: a value is not allowed; names the variable, its value and what is allowed.
+            ValueError: a value is not allowed, or no setting has a variable that begins like ours;
+                names the variable, its value and what is allowed.
         """
+        known = [field.metadata["variable"] for field in dataclasses.fields(cls)]
+        for variable, text in environment.items():
+            if variable.startswith(PREFIX) and variable not in known:
+                raise ValueError(f"{variable}={text!r}: no such setting, there are "
+                                 f"{', '.join(known)}")
         values = {}
         for field in dataclasses.fields(cls):
             variable = field.metadata["variable"]

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from asynct_vllm.settings import Settings
+from asynct_vllm.settings import PREFIX, Settings
 
 
 def test_defaults():
@@ -41,9 +41,14 @@ def test_a_bad_value_is_named(variable, value, allowed):
     assert allowed in message
 
 
+def test_a_misspelt_variable_is_named():
+    with pytest.raises(ValueError, match="VLLM_HP1_TORCH_PTAH='loop'.*VLLM_HP1_TORCH_PATH"):
+        Settings.from_environment({"VLLM_HP1_TORCH_PTAH": "loop"})
+
+
 def test_every_setting_has_a_variable_and_a_meaning():
     for field in dataclasses.fields(Settings):
-        assert field.metadata["variable"].startswith("VLLM_HP1_")
+        assert field.metadata["variable"].startswith(PREFIX)
         assert field.metadata["meaning"]
 
 

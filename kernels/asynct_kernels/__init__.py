@@ -1,5 +1,6 @@
 """Kernels of AsyncT: AsyncI attention, DyHT and ReGLU."""
 
+from asynct_kernels.attention import attend, attention_kernels, explain, workspace_bytes
 from asynct_kernels.gate import GateParams, apply_gate
 from asynct_kernels.ops import (
     fused_add_uclip_norm,
@@ -13,10 +14,14 @@ from asynct_kernels.reference import dyht
 __all__ = [
     "GateParams",
     "apply_gate",
+    "attend",
+    "attention_kernels",
     "dyht",
+    "explain",
     "fused_add_uclip_norm",
     "post_attn_pre_mlp_uclip_out",
     "qk_uclip_norm",
     "relu_and_mul",
     "uclip_norm",
+    "workspace_bytes",
 ]

@@ -7,10 +7,11 @@ import torch
 
 from asynct_kernels import _C, layout
 
-_DTYPES = {
+DTYPES = {
     torch.float32: _C.DataType.float32,
     torch.float16: _C.DataType.float16,
     torch.bfloat16: _C.DataType.bfloat16,
+    torch.float8_e4m3fn: _C.DataType.float8_e4m3,
 }
 
 
@@ -34,10 +35,10 @@ def qk_uclip_norm(
 ) -> None:
     with torch.cuda.device(q.device):
         _C.qk_uclip_norm(
-            dtype=_DTYPES[q.dtype],
+            dtype=DTYPES[q.dtype],
             q=_heads(q, outputs[0], _dyht(q_alpha, q_gamma, clip_min, clip_max)),
             k=_heads(k, outputs[1], _dyht(k_alpha, k_gamma, clip_min, clip_max)),
-            tokens=q.shape[0], head_size=q.shape[2], stream=_stream(q))
+            tokens=q.shape[0], head_size=q.shape[2], stream=current_stream(q))
 
 
 def post_attn_pre_mlp_uclip_out(
@@ -57,15 +58,15 @@ def relu_and_mul(y, gate_up) -> None:
         _C.relu_and_mul(gate_up=_rows(gate_up), y=y.data_ptr(), **_matrix(y))
 
 
-def _stream(x: torch.Tensor) -> int:
+def current_stream(x: torch.Tensor) -> int:
     return torch.cuda.current_stream(x.device).cuda_stream
 
 
 def _matrix(y: torch.Tensor) -> dict[str, object]:
     """What every launch over a matrix is told of its output."""
     channels = y.shape[-1]
-    return dict(dtype=_DTYPES[y.dtype], rows=y.numel() // channels if channels else 0,
-                channels=channels, stream=_stream(y))
+    return dict(dtype=DTYPES[y.dtype], rows=y.numel() // channels if channels else 0,
+                channels=channels, stream=current_stream(y))
 
 
 def _rows(x: torch.Tensor) -> _C.RowsView:
@@ -85,5 +86,5 @@ def _dyht(
 
 
 def _parameter(parameter: torch.Tensor) -> _C.Parameter:
-    return _C.Parameter(parameter.data_ptr(), _DTYPES[parameter.dtype],
+    return _C.Parameter(parameter.data_ptr(), DTYPES[parameter.dtype],
                         0 if parameter.numel() == 1 else 1)

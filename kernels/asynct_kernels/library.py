@@ -10,7 +10,7 @@ import torch
 
 from asynct_kernels import checks, cuda, reference
 
-_LIBRARY = torch.library.Library("asynct", "DEF")
+LIBRARY = torch.library.Library("asynct", "DEF")
 
 
 def _register(
@@ -39,11 +39,11 @@ def _register(
         check(*args)
         return compute(*args)
 
-    _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
+    LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
     name = schema.partition("(")[0]
-    _LIBRARY.impl(name, on_cuda, "CUDA")
-    _LIBRARY.impl(name, on_cpu, "CPU")
-    torch.library.register_fake(f"asynct::{name}", fake, lib=_LIBRARY)
+    LIBRARY.impl(name, on_cuda, "CUDA")
+    LIBRARY.impl(name, on_cpu, "CPU")
+    torch.library.register_fake(f"asynct::{name}", fake, lib=LIBRARY)
 
 
 def _empty_like(x: torch.Tensor) -> torch.Tensor:

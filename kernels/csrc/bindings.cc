@@ -1,9 +1,7 @@
 // The Python module asynct_kernels._C: launches, given addresses as integers. It checks nothing;
 // asynct_kernels/checks.py has done so before.
 
-#include <pybind11/pybind11.h>
-
-#include <cstdint>
+#include "bindings.h"
 
 #include "asynct/launch.h"
 
@@ -13,15 +11,12 @@ namespace {
 namespace py = pybind11;
 using py::literals::operator""_a;
 
-const void* Input(uintptr_t address) { return reinterpret_cast<const void*>(address); }
-void* Output(uintptr_t address) { return reinterpret_cast<void*>(address); }
-cudaStream_t Stream(uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
-
 void BindStructs(py::module_& module) {
   py::enum_<DataType>(module, "DataType")
       .value("float32", DataType::kFloat32)
       .value("float16", DataType::kFloat16)
-      .value("bfloat16", DataType::kBFloat16);
+      .value("bfloat16", DataType::kBFloat16)
+      .value("float8_e4m3", DataType::kFloat8E4M3);
   py::class_<RowsView>(module, "RowsView")
       .def(py::init([](uintptr_t data, int64_t row_stride) {
              return RowsView{Input(data), row_stride};
@@ -100,6 +95,7 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "CUDA launches of AsyncT's kernels.";
   BindStructs(module);
   BindLaunches(module);
+  BindAttention(module);
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+"""What a kernel of attention is: what it can serve, what it needs, how it is launched."""
+
+import abc
+import dataclasses
+from typing import ClassVar
+
+import torch
+
+from asynct_kernels.attention.problem import AttentionProblem
+
+FRESH_REFUSED = "key, value and slot_mapping are given: must be None"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a kernel can serve; None stands for anything.
+
+    Attributes:
+        capability: (lowest, highest) compute capability of the CUDA device, the highest possibly
+            None; None where the kernel also runs on other devices.
+        head_dims, groups, block_sizes: the values of D, H / H_kv and block_size.
+        window: the longest gate window.
+        query_len: the most queries a request.
+        alignment: bytes that the addresses, and the strides over anything but D, of query, out,
+            caches and fresh keys and values must be multiples of.
+        float8: whether the cache may be float8_e4m3fn.
+        fresh: whether key, value and slot_mapping are "refused", "optional" or "required".
+    """
+
+    capability: tuple[tuple[int, int], tuple[int, int] | None] | None = None
+    head_dims: tuple[int, ...] | None = None
+    groups: tuple[int, ...] | None = None
+    block_sizes: tuple[int, ...] | None = None
+    window: int | None = None
+    query_len: int | None = None
+    alignment: int = 1
+    float8: bool = True
+    fresh: str = "refused"
+
+    def reasons(self, problem: AttentionProblem) -> list[str]:
+        """Why `problem` is outside these limits; empty: it is not."""
+        found = _device_reasons(problem.device, self.capability)
+        for name, value, allowed in (
+                ("head size D", problem.head_dim, self.head_dims),
+                ("heads a KV head", problem.group, self.groups),
+                ("block_size", problem.block_size, self.block_sizes)):
+            if allowed is not None and value not in allowed:
+                found.append(f"{name} is {value}: must be one of {list(allowed)}")
+        for name, value, most in (("gate.window", problem.gate.window, self.window),
+                                  ("max_query_len", problem.max_query_len, self.query_len)):
+            if most is not None and value > most:
+                found.append(f"{name} is {value}: must be at most {most}")
+        if problem.float8_cache and not self.float8:
+            found.append(f"k_cache has dtype {problem.k_cache.dtype}: must be query's")
+        if problem.fresh is None and self.fresh == "required":
+            found.append("key, value and slot_mapping are None: must be given")
+        if problem.fresh is not None and self.fresh == "refused":
+            found.append(FRESH_REFUSED)
+        for name, tensor in problem.on_device().items():
+            found += misaligned(name, tensor, self.alignment)
+        return found
+
+
+class AttentionKernel(abc.ABC):
+    """A kernel that the caller can name.
+
+    Attributes:
+        name: its name, in Python and in torch.ops.asynct.
+        limits: what it can serve.
+        tuning: its own keywords, each an int.
+    """
+
+    name: ClassVar[str]
+    limits: ClassVar[Limits]
+    tuning: ClassVar[tuple[str, ...]] = ()
+
+    def reasons(self, problem: AttentionProblem) -> list[str]:
+        """Why the kernel cannot serve `problem`; empty: it can. Looks at nothing on the device."""
+        return self.limits.reasons(problem)
+
+    def workspace_bytes(self, problem: AttentionProblem) -> int:
+        """Bytes of scratch memory that `run` needs; may hold anything before, and after."""
+        return 0
+
+    @abc.abstractmethod
+    def run(self, problem: AttentionProblem, out: torch.Tensor, workspace: torch.Tensor) -> None:
+        """Enqueues the work on the current stream; there is at least one request and one query.
+
+        Args:
+            problem: one that `reasons` has nothing against.
+            out: [T, H, D] like query; rows past query_start_loc[requests] are left as they are.
+            workspace: uint8, at least workspace_bytes(problem), 16-byte aligned.
+        """
+
+
+def misaligned(name: str, tensor: torch.Tensor, alignment: int) -> list[str]:
+    """Why the address or a stride of `tensor` is no multiple of `alignment` bytes."""
+    found = []
+    if tensor.data_ptr() % alignment:
+        found.append(f"{name} is at address {tensor.data_ptr():#x}: "
+                     f"must be a multiple of {alignment}")
+    for dim in range(tensor.dim() - 1):
+        stride = tensor.stride(dim) * tensor.element_size()
+        if tensor.shape[dim] > 1 and stride % alignment:
+            found.append(f"{name} has a stride of {stride} bytes in dimension {dim}: "
+                         f"must be a multiple of {alignment}")
+    return found
+
+
+def _device_reasons(device: torch.device, allowed) -> list[str]:
+    if allowed is None:
+        return []
+    lowest, highest = allowed
+    wanted = f"compute capability {lowest[0]}.{lowest[1]}"
+    if highest != lowest:
+        wanted += " or later" if highest is None else f" to {highest[0]}.{highest[1]}"
+    if device.type != "cuda":
+        return [f"query is on {device}: must be on a CUDA device of {wanted}"]
+    capability = torch.cuda.get_device_capability(device)
+    if capability < lowest or (highest is not None and capability > highest):
+        return [f"query is on a device of compute capability {capability[0]}.{capability[1]}: "
+                f"must be {wanted}"]
+    return []

@@ -1,0 +1,114 @@
+"""Registration of the kernels with torch.library: torch.ops.asynct.<kernel>, mutating `out`.
+
+The fake implementations check the arguments; the real ones also ask the kernel whether it can serve
+them, and run it.
+"""
+
+import contextlib
+
+import torch
+
+from asynct_kernels.attention.kernel import AttentionKernel, misaligned
+from asynct_kernels.attention.problem import (
+    AttentionProblem,
+    FreshKeyValue,
+    check_out,
+    check_workspace,
+    read_bounds,
+)
+from asynct_kernels.gate import GateParams
+from asynct_kernels.library import LIBRARY
+
+
+def register(kernel: AttentionKernel) -> None:
+    """Defines torch.ops.asynct.<kernel.name>; its keywords are those of `problem`."""
+
+    def fake(out, workspace, *args, **kwargs):
+        check_out(out, _problem(*args, **kwargs, read=False))
+
+    def real(out, workspace, *args, **kwargs):
+        run(kernel, problem(*args, **kwargs), out, workspace)
+
+    LIBRARY.define(_schema(kernel), tags=torch.Tag.pt2_compliant_tag)
+    for device in ("CPU", "CUDA"):
+        LIBRARY.impl(kernel.name, real, device)
+    torch.library.register_fake(f"asynct::{kernel.name}", fake, lib=LIBRARY)
+
+
+def _schema(kernel: AttentionKernel) -> str:
+    writes_cache = kernel.limits.fresh != "refused"
+    k_cache, v_cache = ("(c!) k_cache", "(d!) v_cache") if writes_cache else (" k_cache", " v_cache")
+    arguments = [
+        "Tensor(a!) out", "Tensor(b!)? workspace", "Tensor query", f"Tensor{k_cache}",
+        f"Tensor{v_cache}", "Tensor block_table", "Tensor query_start_loc", "Tensor seq_lens",
+        "Tensor sigma", "Tensor alpha", "Tensor gamma", "float? scale", "float[] weights",
+        "bool relu_pre", "float clip_min", "float clip_max", "SymInt? max_query_len=None",
+        "SymInt? max_seq_len=None", "Tensor? k_scale=None", "Tensor? v_scale=None"]
+    if writes_cache:
+        arguments += ["Tensor? key=None", "Tensor? value=None", "Tensor? slot_mapping=None"]
+    arguments += [f"int? {keyword}=None" for keyword in kernel.tuning]
+    return f"{kernel.name}({', '.join(arguments)}) -> ()"
+
+
+def problem(*args, **kwargs) -> AttentionProblem:
+    """The arguments of an operation, `out` and `workspace` aside, as an AttentionProblem."""
+    return _problem(*args, **kwargs, read=True)
+
+
+def _problem(
+    query, k_cache, v_cache, block_table, query_start_loc, seq_lens, sigma, alpha, gamma, scale,
+    weights, relu_pre, clip_min, clip_max, max_query_len=None, max_seq_len=None, k_scale=None,
+    v_scale=None, key=None, value=None, slot_mapping=None, *, read, **tuning
+) -> AttentionProblem:
+    if max_query_len is None or max_seq_len is None:
+        # A fake tensor has nothing to read: what the shapes allow, which nothing depends on there.
+        most = read_bounds(query_start_loc, seq_lens) if read else (query.shape[0], 0)
+        max_query_len = most[0] if max_query_len is None else max_query_len
+        max_seq_len = most[1] if max_seq_len is None else max_seq_len
+    fresh = None
+    if not (key is value is slot_mapping is None):
+        fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping)
+    return AttentionProblem(
+        query=query, k_cache=k_cache, v_cache=v_cache, block_table=block_table,
+        query_start_loc=query_start_loc, seq_lens=seq_lens,
+        gate=GateParams(sigma, alpha, gamma, scale, len(weights), weights, relu_pre,
+                        (clip_min, clip_max)),
+        max_query_len=max_query_len, max_seq_len=max_seq_len, k_scale=k_scale, v_scale=v_scale,
+        fresh=fresh, tuning={k: v for k, v in tuning.items() if v is not None})
+
+
+def reasons(
+    kernel: AttentionKernel, problem: AttentionProblem, out: torch.Tensor | None
+) -> list[str]:
+    """Why the kernel cannot serve the problem, or not write to `out`; empty: it can."""
+    found = kernel.reasons(problem)
+    if out is not None:
+        check_out(out, problem)
+        found += misaligned("out", out, kernel.limits.alignment)
+    return found
+
+
+def run(
+    kernel: AttentionKernel,
+    problem: AttentionProblem,
+    out: torch.Tensor,
+    workspace: torch.Tensor | None,
+) -> None:
+    """Runs the kernel, if it can serve the problem and there is anything to do.
+
+    Raises:
+        TypeError, ValueError: for an `out` or a workspace that will not do, and for a problem that
+            the kernel cannot serve, with its reasons.
+    """
+    if why := reasons(kernel, problem, out):
+        raise ValueError(f"{kernel.name} cannot serve this call: {'; '.join(why)}")
+    least = kernel.workspace_bytes(problem)
+    if workspace is not None:
+        check_workspace(workspace, least, problem.device)
+    if not problem.requests or not problem.tokens:
+        return
+    if workspace is None:
+        workspace = torch.empty(least, dtype=torch.uint8, device=problem.device)
+    on_cuda = problem.device.type == "cuda"
+    with torch.cuda.device(problem.device) if on_cuda else contextlib.nullcontext():
+        kernel.run(problem, out, workspace)

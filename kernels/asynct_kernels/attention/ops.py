@@ -1,0 +1,165 @@
+"""AsyncI attention over a paged cache: attend, explain, workspace_bytes."""
+
+import torch
+
+from asynct_kernels import checks
+from asynct_kernels.attention import library
+from asynct_kernels.attention.kernel import FRESH_REFUSED, AttentionKernel
+from asynct_kernels.attention.problem import FLOAT8, check_workspace
+from asynct_kernels.attention.registry import find_kernel
+from asynct_kernels.gate import GateParams
+
+_FRESH = {"key", "value", "slot_mapping"}
+
+
+def attend(
+    query: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    gate: GateParams,
+    *,
+    kernel: str,
+    out: torch.Tensor | None = None,
+    max_query_len: int | None = None,
+    max_seq_len: int | None = None,
+    workspace: torch.Tensor | None = None,
+    k_scale: float | torch.Tensor | None = None,
+    v_scale: float | torch.Tensor | None = None,
+    key: torch.Tensor | None = None,
+    value: torch.Tensor | None = None,
+    slot_mapping: torch.Tensor | None = None,
+    **tuning: int,
+) -> torch.Tensor:
+    """Returns the output of causal AsyncI attention [T, H, D], by the kernel that is named.
+
+    Request r owns the queries query_start_loc[r] .. query_start_loc[r + 1] - 1 and the keys
+    0 .. seq_lens[r] - 1; its last query stands at its last key. Key j is in slot j % block_size of
+    block block_table[r, j // block_size]. Slots past a request's end, blocks that it does not name
+    and table entries past its last block may hold anything and are not used. The lengths and the
+    table are read on the device: a captured graph serves any, within the bounds it was captured
+    with. Nothing is chosen here, and no other kernel stands in for the one named.
+
+    Args:
+        query: [T, H, D] bfloat16 or float16; D adjacent, other strides any.
+        k_cache, v_cache: [num_blocks, block_size, H_kv, D] of query's dtype or float8_e4m3fn; D
+            adjacent, other strides any (of a KV head's 64-bit offsets). H is a multiple of H_kv.
+        block_table: [R, W] int32.
+        query_start_loc: [R + 1] int32, from 0 up.
+        seq_lens: [R] int32: keys, this step's included; 0 for padding, whose output is zeros.
+        gate: sigma, alpha and gamma are floats, or float32 tensors [H] on query's device.
+        kernel: one of attention_kernels().
+        out: where to write, like query; rows past query_start_loc[R] stay as they are.
+        max_query_len, max_seq_len: bounds of a request's queries and keys, for all replays if this
+            call is captured. Left out, they are read from the device, which waits for it.
+        workspace: uint8, of workspace_bytes(...) or more; allocated if left out. Its contents do
+            not matter, and calls on one stream may share it.
+        k_scale, v_scale: of a float8 cache, value = scale * stored: a float, or float32 [1] or
+            [H_kv]; 1 if left out.
+        key, value, slot_mapping: [T, H_kv, D] of query's dtype and [T] int64, for the kernels that
+            write the cache themselves: token t goes to slot slot_mapping[t] % block_size of block
+            slot_mapping[t] // block_size, or nowhere if negative.
+        **tuning: the kernel's own keywords.
+
+    Raises:
+        TypeError, ValueError: for a bad argument, and for a call that the kernel cannot serve, with
+            its reasons.
+        RuntimeError: if bounds are left out under capture, or, with CUDA's message, if a launch
+            fails.
+    """
+    found = find_kernel(kernel)
+    arguments = _arguments(
+        found, query, k_cache, v_cache, block_table, query_start_loc, seq_lens, gate,
+        max_query_len=max_query_len, max_seq_len=max_seq_len, k_scale=k_scale, v_scale=v_scale,
+        key=key, value=value, slot_mapping=slot_mapping, **tuning)
+    if found.limits.fresh == "refused" and arguments.keys() & _FRESH:
+        raise ValueError(f"{kernel} cannot serve this call: {FRESH_REFUSED}")
+    if out is None:
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    checks.tensor("out", out)
+    if workspace is not None:
+        checks.tensor("workspace", workspace)
+    getattr(torch.ops.asynct, kernel)(out, workspace, **arguments)
+    return out
+
+
+def explain(
+    kernel: str,
+    *args,
+    out: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+    **kwargs,
+) -> list[str]:
+    """The reasons why `kernel` cannot serve attend(*args, **kwargs); empty: it can.
+
+    Raises:
+        TypeError, ValueError: for what is wrong with the arguments, whatever the kernel.
+    """
+    found = find_kernel(kernel)
+    problem = library.problem(**_arguments(found, *args, **kwargs))
+    reasons = library.reasons(found, problem, out)
+    if workspace is not None and not reasons:
+        check_workspace(workspace, found.workspace_bytes(problem), problem.device)
+    return reasons
+
+
+def workspace_bytes(kernel: str, *args, **kwargs) -> int:
+    """Bytes of workspace that attend(*args, kernel=kernel, **kwargs) needs, if it can be served.
+
+    They depend on shapes, bounds and tuning, not on what the tensors hold.
+    """
+    found = find_kernel(kernel)
+    return found.workspace_bytes(library.problem(**_arguments(found, *args, **kwargs)))
+
+
+def _arguments(
+    kernel: AttentionKernel, query, k_cache, v_cache, block_table, query_start_loc, seq_lens, gate,
+    *, max_query_len=None, max_seq_len=None, k_scale=None, v_scale=None, key=None, value=None,
+    slot_mapping=None, **tuning
+) -> dict[str, object]:
+    """attend's arguments as those of its operations: no objects but tensors, no floats for them."""
+    checks.tensors(query=query, k_cache=k_cache, v_cache=v_cache, block_table=block_table,
+                   query_start_loc=query_start_loc, seq_lens=seq_lens)
+    if not isinstance(gate, GateParams):
+        raise TypeError(f"gate is a {type(gate).__name__}: must be a GateParams")
+    if query.dim() != 3:
+        raise ValueError(f"query has shape {list(query.shape)}: must be [T, H, D]")
+    if k_cache.dtype == FLOAT8:
+        k_scale = 1.0 if k_scale is None else k_scale
+        v_scale = 1.0 if v_scale is None else v_scale
+    arguments = dict(
+        query=query, k_cache=k_cache, v_cache=v_cache, block_table=block_table,
+        query_start_loc=query_start_loc, seq_lens=seq_lens,
+        sigma=_filled("sigma", gate.sigma, query.shape[1], query.device),
+        alpha=_filled("alpha", gate.alpha, query.shape[1], query.device),
+        gamma=_filled("gamma", gate.gamma, query.shape[1], query.device),
+        scale=gate.scale, weights=list(gate.taps), relu_pre=gate.relu_pre, clip_min=gate.clip[0],
+        clip_max=gate.clip[1], max_query_len=max_query_len, max_seq_len=max_seq_len,
+        k_scale=_filled("k_scale", k_scale, 1, query.device),
+        v_scale=_filled("v_scale", v_scale, 1, query.device))
+    fresh = dict(key=key, value=value, slot_mapping=slot_mapping)
+    if any(tensor is not None for tensor in fresh.values()):
+        checks.tensors(**fresh)
+        arguments |= fresh
+    return arguments | _checked_tuning(kernel, tuning)
+
+
+def _filled(
+    name: str, value: float | torch.Tensor | None, size: int, device: torch.device
+) -> torch.Tensor | None:
+    """`value` if it is a tensor or None, else a float32 tensor [size] full of it."""
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    checks.real(name, value)
+    return torch.full((size,), value, dtype=torch.float32, device=device)
+
+
+def _checked_tuning(kernel: AttentionKernel, tuning: dict[str, object]) -> dict[str, int]:
+    for keyword, value in tuning.items():
+        if keyword not in kernel.tuning:
+            takes = ", ".join(kernel.tuning) or "none"
+            raise TypeError(f"{keyword} is no tuning keyword of {kernel.name}: it takes {takes}")
+        checks.positive_int(keyword, value)
+    return tuning

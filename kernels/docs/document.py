@@ -1,10 +1,10 @@
-"""What the modules that write tables share: the result files, Markdown, the register of tables."""
+"""What the modules that write tables share: the result files and the register of tables."""
 
 import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 KERNELS = pathlib.Path(
     os.environ.get("BUILD_WORKSPACE_DIRECTORY", pathlib.Path(__file__).parents[2]), "kernels")
@@ -24,9 +24,3 @@ def table(name: str) -> Callable:
 def results(name: str) -> dict:
     """The contents of kernels/results/`name`.json."""
     return json.loads((KERNELS / "results" / f"{name}.json").read_text())
-
-
-def markdown(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    head = list(head)
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -8,7 +8,8 @@ import collections
 import dataclasses
 from collections.abc import Iterator
 
-from document import markdown, results, table
+from document import results, table
+from documents import markdown
 
 LAYERS = 28
 # Inductor's names for Qwen3's q and k norms with RoPE say nothing: the profile has them as other.

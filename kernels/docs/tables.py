@@ -1,16 +1,14 @@
 """Writes the measured tables of the documents in this folder from kernels/results/*.json.
 
-    python kernels/docs/tables.py        or        bazel run //kernels/docs:tables
+    bazel run //kernels/docs:tables
 
-A document holds a table between the lines `<!-- table NAME -->` and `<!-- end NAME -->`; whatever
-stands between them is replaced. A new table is one function here, under `@table(NAME)`.
+A new table is one function, under `@table(NAME)`, and its place in a document (tools/documents).
 """
 
-import re
-from collections.abc import Iterable
-
+import documents
 import step_tables  # noqa: F401  (registers its tables)
-from document import KERNELS, TABLES, markdown, results, table
+from document import KERNELS, TABLES, results, table
+from documents import markdown
 
 DOCUMENTS = ("bounds.md", "log.md")
 
@@ -217,20 +215,8 @@ def norms() -> str:
         map(row, sorted(results("norms")["results"], key=lambda x: x["tokens"])))
 
 
-def fill(text: str) -> str:
-    """`text` with every table between its markers; KeyError names a table that is not known."""
-    def replace(match: re.Match) -> str:
-        name = match["name"]
-        return f"<!-- table {name} -->\n{TABLES[name]()}\n<!-- end {name} -->"
-    return re.sub(r"<!-- table (?P<name>[^>]+?) -->\n.*?<!-- end (?P=name) -->", replace, text,
-                  flags=re.DOTALL)
-
-
 def main() -> None:
-    for name in DOCUMENTS:
-        path = KERNELS / "docs" / name
-        path.write_text(fill(path.read_text()))
-        print(f"wrote {path}")
+    documents.write([KERNELS / "docs" / name for name in DOCUMENTS], TABLES)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ class CudaCoreMath {
 
   __device__ __forceinline__ CudaCoreMath(const Params& p, int request, int kv_head) {
     const int h = kv_head * kGroup + part() / kRun;
-    gate_ = {p.alpha[h] * p.scale, p.sigma[h] / 3.0f};
+    gate_ = make_gate(p.sigma[h], p.alpha[h], p.scale);
     const char* rows = static_cast<const char*>(p.query) +
                        (request * static_cast<int64_t>(p.kv_heads) + kv_head) * kGroup * kRowBytes;
 #pragma unroll
@@ -60,11 +60,11 @@ class CudaCoreMath {
     const float near = __shfl_sync(kWarp, sums[0], before(key, 1));
     const float far = __shfl_sync(kWarp, sums[0], before(key, 2));
     const bool first_run = lane_id() < kLanes;  // these got the page's last keys
-    const GateLeft left = gate_left(gate_, first_run && key < 1 ? near_ : near,
+    const GateLeft left = gate_left(first_run && key < 1 ? near_ : near,
                                     first_run && key < 2 ? far_ : far);
     near_ = near, far_ = far;
-    const float t = gate_.score * sums[0];
-    const float open = __saturatef(fmaf(-gate_.window, fmaxf(t, 0.0f) + left.r1 + left.r2, t));
+    const float window = fmaxf(sums[0], 0.0f) + left.r1 + left.r2;
+    const float open = __saturatef(fmaf(-gate_.window, window, gate_.score * sums[0]));
     const int row = lane_id() / kLanes * kRun + key;
     weight_[page] = rows >> row & 1 ? open : 0.0f;
     return __reduce_or_sync(kWarp, static_cast<uint32_t>(weight_[page] != 0.0f) << row);

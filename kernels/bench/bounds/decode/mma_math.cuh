@@ -27,7 +27,7 @@ __device__ __forceinline__ void load_query(uint4 (&query)[4], const Params& p, i
 __device__ __forceinline__ Gate head_gate(const Params& p, int kv_head, int group, int head) {
   if (head >= group) return {0.0f, 0.0f};
   const int h = kv_head * group + head;
-  return {p.alpha[h] * p.scale, p.sigma[h] / 3.0f};
+  return make_gate(p.sigma[h], p.alpha[h], p.scale);
 }
 
 // The gate of a page whose scores lie in the places where the second product wants them: lane
@@ -45,7 +45,7 @@ class QuadGate {
     const int before = lane_id() - t + (t + 3) % 4;  // thread 0 gets the page's last two keys
     const float near = __shfl_sync(kWarp, s[3], before);
     const float far = __shfl_sync(kWarp, s[2], before);
-    GateLeft left = t == 0 ? gate_left(gate_, near_, far_) : gate_left(gate_, near, far);
+    GateLeft left = t == 0 ? gate_left(near_, far_) : gate_left(near, far);
     near_ = near, far_ = far;
     gate_pair(gate_, s[0], s[1], left);
     gate_pair(gate_, s[2], s[3], left);
@@ -146,8 +146,8 @@ class KeysAsRows {
       const int before = (lane_id() + 28) % 32;  // row 0 gets the page's last two keys
       const float near = __shfl_sync(kWarp, s[2 + e], before);
       const float far = __shfl_sync(kWarp, s[e], before);
-      GateLeft left = g == 0 ? gate_left(gate_[e], near_[e], far_[e])
-                             : gate_left(gate_[e], near, far);
+      GateLeft left = g == 0 ? gate_left(near_[e], far_[e])
+                             : gate_left(near, far);
       near_[e] = near, far_[e] = far;
       gate_pair(gate_[e], s[e], s[2 + e], left);
     }

@@ -126,7 +126,7 @@ struct Consumer {
     const int first_row = work.row + group / kConfig.heads * kWarpgroupRows;
     const int row = first_row + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4;
     const int tiles = tiles_of(params.shape, work.row, kConfig.tile_keys);
-    const Gate gate = {params.alpha[head] * params.scale, params.sigma[head] / 3.0f};
+    const Gate gate = make_gate(params.sigma[head], params.alpha[head], params.scale);
     const float gamma = kConfig.gated ? params.gamma[head] : 1.0f;
     const auto tile_at = [&](int tile) { return RingPosition<kConfig.stages>{at.count + tile}; };
 
@@ -257,7 +257,7 @@ struct Consumer {
     for (float& x : o) x = 0.0f;
 
     Rows rows = rows_of(index);
-    Gate gate = {params.alpha[rows.head] * params.scale, params.sigma[rows.head] / 3.0f};
+    Gate gate = make_gate(params.sigma[rows.head], params.alpha[rows.head], params.scale);
     GateLeft carry[2] = {};
     shared.query_ring.wait_full({0});
     load_query(query);
@@ -305,7 +305,7 @@ struct Consumer {
 #pragma unroll
         for (float& x : o) x = 0.0f;
         rows = rows_of(index);
-        gate = {params.alpha[rows.head] * params.scale, params.sigma[rows.head] / 3.0f};
+        gate = make_gate(params.sigma[rows.head], params.alpha[rows.head], params.scale);
         carry[0] = carry[1] = {};
         tile = 0;
         ++works;

@@ -26,7 +26,7 @@ __device__ __forceinline__ void gate_scores(float (&s)[kScores], const Gate& gat
     for (int h = 0; h < 2; ++h) {
       float* run = s + group * kPairs * 4 + 2 * h;
       const float* last = run + (kPairs - 1) * 4;
-      const GateLeft own = gate_left(gate, last[1], last[0]);
+      const GateLeft own = gate_left(last[1], last[0]);
       const GateLeft got = {__shfl_sync(~0u, own.r1, left_lane),
                             __shfl_sync(~0u, own.r2, left_lane)};
       GateLeft left = lane % 4 == 0 ? carry[h] : got;

@@ -1,19 +1,15 @@
 """The layers of AsyncT for vLLM: DyHT, AsyncI attention, ReGLU and the decoder layer.
 
 Shapes below: T tokens of the step's batch, H and H_kv query and key/value heads of this
-tensor-parallel rank, D the head's width. Linear layers are vLLM's parallel ones; the DyHTs and the
-ReGLU between them are one asynct_kernels call each, so that a GPU launches the fused kernels.
+tensor-parallel rank, D the head's width. Linear layers are vLLM's parallel ones; between them are
+DyHTs and the ReGLU.
 """
 
+from types import ModuleType
+
+import asynct_kernels
 import torch
-from asynct_kernels import (
-    GateParams,
-    fused_add_uclip_norm,
-    post_attn_pre_mlp_uclip_out,
-    qk_uclip_norm,
-    relu_and_mul,
-    uclip_norm,
-)
+from asynct_kernels import GateParams, reference
 from asynct_vllm.backend import AsyncTBackend
 from torch import nn
 from vllm.config import CacheConfig
@@ -30,6 +26,15 @@ from vllm.model_executor.model_loader.weight_utils import sharded_weight_loader
 from vllm.model_executor.utils import set_weight_attrs
 
 from asynct_model.configuration import AsyncTConfig
+
+
+def fused_ops() -> ModuleType:
+    """Where DyHT and ReGLU come from: one kernel each; for torch.compile the plain formulas.
+
+    The compiler fuses those with what stands beside them, RoPE for one, and is no slower in each
+    than the kernel (kernels/docs/bounds.md).
+    """
+    return reference if torch.compiler.is_compiling() else asynct_kernels
 
 
 def heads_per_rank(num_heads: int, num_kv_heads: int, tp_size: int) -> tuple[int, int]:
@@ -70,8 +75,8 @@ class DyHT(nn.Module):
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """DyHT(x); with a residual, (DyHT(x + residual), x + residual), as vLLM's norms have it."""
         if residual is None:
-            return uclip_norm(x, self.alpha, self.gamma, *self.clip)
-        return fused_add_uclip_norm(x, residual, self.alpha, self.gamma, *self.clip)
+            return fused_ops().uclip_norm(x, self.alpha, self.gamma, *self.clip)
+        return fused_ops().fused_add_uclip_norm(x, residual, self.alpha, self.gamma, *self.clip)
 
 
 class AsyncTAttention(nn.Module):
@@ -137,7 +142,7 @@ class AsyncTAttention(nn.Module):
         q, k, v = qkv.unflatten(-1, (-1, self.head_dim)).split(
             [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=-2
         )
-        q, k = qk_uclip_norm(
+        q, k = fused_ops().qk_uclip_norm(
             q,
             k,
             self.q_norm.alpha,
@@ -176,7 +181,7 @@ class ReGLU(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden], summed over the ranks."""
         gate_up, _ = self.gate_up_proj(x)
-        output, _ = self.down_proj(relu_and_mul(gate_up))
+        output, _ = self.down_proj(fused_ops().relu_and_mul(gate_up))
         return output
 
 
@@ -207,7 +212,7 @@ class AsyncTDecoderLayer(nn.Module):
         else:
             hidden_states, residual = self.input_layernorm(hidden_states, residual)
         post_attn, pre_mlp = self.post_attn_layernorm, self.pre_mlp_layernorm
-        hidden_states, residual = post_attn_pre_mlp_uclip_out(
+        hidden_states, residual = fused_ops().post_attn_pre_mlp_uclip_out(
             self.self_attn(positions, hidden_states),
             residual,
             post_attn.alpha,

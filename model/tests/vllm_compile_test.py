@@ -1,5 +1,8 @@
 """The model compiled by vLLM: one graph, and the same numbers."""
 
+import torch
+from asynct_model import AsyncTConfig
+from asynct_model.vllm_layers import DyHT
 from random_checkpoint import random_checkpoint
 from torch._dynamo.utils import counters
 from vllm_engine import (
@@ -23,3 +26,17 @@ def test_compiled_model_matches(tmp_path, seed):
     assert worst < TOLERANCE
     assert counters["stats"]["unique_graphs"] > 0
     assert not counters["graph_break"]
+
+
+def test_the_compiler_gets_formulas_to_fuse(seed):
+    norm = DyHT(AsyncTConfig.preset("asynct-0.6b"), "input_layernorm")
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    x, residual = torch.randn(2, 3, norm.alpha.numel(), dtype=torch.bfloat16)
+    compiled = torch.compile(norm, backend=backend, fullgraph=True)(x, residual)
+    assert all(torch.equal(*pair) for pair in zip(compiled, norm(x, residual), strict=True))
+    assert not [node for node in graphs[0].graph.nodes if "asynct" in str(node.target)]

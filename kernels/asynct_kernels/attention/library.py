@@ -105,7 +105,7 @@ def run(
     least = kernel.workspace_bytes(problem)
     if workspace is not None:
         check_workspace(workspace, least, problem.device)
-    if not problem.requests or not problem.tokens:
+    if not problem.requests or not problem.tokens or not problem.max_query_len:
         return
     if workspace is None:
         workspace = torch.empty(least, dtype=torch.uint8, device=problem.device)

@@ -3,11 +3,14 @@
 from asynct_kernels.attention.kernel import AttentionKernel
 from asynct_kernels.attention.library import register
 from asynct_kernels.attention.reference import ReferenceKernel
+from asynct_kernels.attention.triton_kernels import TritonDecodeKernel, TritonPrefillKernel
 
 _KERNELS: dict[str, AttentionKernel] = {
     kernel.name: kernel
     for kernel in (
         ReferenceKernel(),
+        TritonDecodeKernel(),
+        TritonPrefillKernel(),
     )
 }
 

@@ -6,7 +6,12 @@ from typing import ClassVar
 
 import torch
 
-from asynct_kernels.attention.problem import AttentionProblem
+from asynct_kernels.attention.problem import (
+    FLOAT8,
+    QUERY_DTYPES,
+    AttentionProblem,
+    LayerShape,
+)
 
 FRESH_REFUSED = "key, value and slot_mapping are given: must be None"
 
@@ -37,21 +42,35 @@ class Limits:
     float8: bool = True
     fresh: str = "refused"
 
-    def reasons(self, problem: AttentionProblem) -> list[str]:
-        """Why `problem` is outside these limits; empty: it is not."""
-        found = _device_reasons(problem.device, self.capability)
+    def layer_reasons(
+        self, layer: LayerShape, capability: tuple[int, int] | None
+    ) -> list[str]:
+        """Why these limits exclude every call for `layer` on a CUDA device of that compute
+        capability, or, for None, on another device; empty: they do not."""
+        found = _device_reasons(capability, self.capability)
+        if layer.dtype not in QUERY_DTYPES:
+            found.append(f"query has dtype {layer.dtype}: "
+                         f"must be one of {', '.join(map(str, QUERY_DTYPES))}")
         for name, value, allowed in (
-                ("head size D", problem.head_dim, self.head_dims),
-                ("heads a KV head", problem.group, self.groups),
-                ("block_size", problem.block_size, self.block_sizes)):
+                ("head size D", layer.head_dim, self.head_dims),
+                ("heads a KV head", layer.group, self.groups),
+                ("block_size", layer.block_size, self.block_sizes)):
             if allowed is not None and value not in allowed:
                 found.append(f"{name} is {value}: must be one of {list(allowed)}")
-        for name, value, most in (("gate.window", problem.gate.window, self.window),
-                                  ("max_query_len", problem.max_query_len, self.query_len)):
-            if most is not None and value > most:
-                found.append(f"{name} is {value}: must be at most {most}")
-        if problem.float8_cache and not self.float8:
-            found.append(f"k_cache has dtype {problem.k_cache.dtype}: must be query's")
+        if self.window is not None and layer.window > self.window:
+            found.append(f"gate.window is {layer.window}: must be at most {self.window}")
+        if layer.float8_cache and not self.float8:
+            found.append(f"k_cache has dtype {FLOAT8}: must be query's")
+        return found
+
+    def reasons(self, problem: AttentionProblem) -> list[str]:
+        """Why `problem` is outside these limits; empty: it is not."""
+        on_cuda = problem.device.type == "cuda"
+        capability = torch.cuda.get_device_capability(problem.device) if on_cuda else None
+        found = self.layer_reasons(problem.layer, capability)
+        if self.query_len is not None and problem.max_query_len > self.query_len:
+            found.append(f"max_query_len is {problem.max_query_len}: "
+                         f"must be at most {self.query_len}")
         if problem.fresh is None and self.fresh == "required":
             found.append("key, value and slot_mapping are None: must be given")
         if problem.fresh is not None and self.fresh == "refused":
@@ -107,16 +126,18 @@ def misaligned(name: str, tensor: torch.Tensor, alignment: int) -> list[str]:
     return found
 
 
-def _device_reasons(device: torch.device, allowed) -> list[str]:
+def _device_reasons(
+    capability: tuple[int, int] | None,
+    allowed: tuple[tuple[int, int], tuple[int, int] | None] | None,
+) -> list[str]:
     if allowed is None:
         return []
     lowest, highest = allowed
     wanted = f"compute capability {lowest[0]}.{lowest[1]}"
     if highest != lowest:
         wanted += " or later" if highest is None else f" to {highest[0]}.{highest[1]}"
-    if device.type != "cuda":
-        return [f"query is on {device}: must be on a CUDA device of {wanted}"]
-    capability = torch.cuda.get_device_capability(device)
+    if capability is None:
+        return [f"query is on no CUDA device: must be on one of {wanted}"]
     if capability < lowest or (highest is not None and capability > highest):
         return [f"query is on a device of compute capability {capability[0]}.{capability[1]}: "
                 f"must be {wanted}"]

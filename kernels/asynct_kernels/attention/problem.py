@@ -12,6 +12,27 @@ QUERY_DTYPES = (torch.bfloat16, torch.float16)
 FLOAT8 = torch.float8_e4m3fn
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerShape:
+    """What all calls for the attention layers of a model have in common.
+
+    Attributes:
+        dtype: of query.
+        head_dim: D.
+        group: query heads a KV head, H / H_kv.
+        block_size: keys of a cache block.
+        window: of the gate.
+        float8_cache: whether the cache is float8_e4m3fn.
+    """
+
+    dtype: torch.dtype
+    head_dim: int
+    group: int
+    block_size: int
+    window: int
+    float8_cache: bool
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class FreshKeyValue:
     """The step's keys and values [T, H_kv, D] as the projection wrote them, and the cache's slots
@@ -108,6 +129,12 @@ class AttentionProblem:
     @property
     def float8_cache(self) -> bool:
         return self.k_cache.dtype == FLOAT8
+
+    @property
+    def layer(self) -> LayerShape:
+        return LayerShape(dtype=self.query.dtype, head_dim=self.head_dim, group=self.group,
+                          block_size=self.block_size, window=self.gate.window,
+                          float8_cache=self.float8_cache)
 
     def on_device(self) -> dict[str, torch.Tensor]:
         """The tensors with 2-byte or 1-byte elements that a kernel may read by wide loads."""

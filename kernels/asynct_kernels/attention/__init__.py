@@ -1,6 +1,14 @@
 """AsyncI attention over a paged KV cache, by kernels that the caller names."""
 
 from asynct_kernels.attention.ops import attend, explain, workspace_bytes
-from asynct_kernels.attention.registry import attention_kernels
+from asynct_kernels.attention.problem import LayerShape
+from asynct_kernels.attention.registry import attention_kernels, find_kernel
 
-__all__ = ["attend", "attention_kernels", "explain", "workspace_bytes"]
+__all__ = [
+    "LayerShape",
+    "attend",
+    "attention_kernels",
+    "explain",
+    "find_kernel",
+    "workspace_bytes",
+]

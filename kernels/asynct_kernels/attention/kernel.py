@@ -63,11 +63,9 @@ class Limits:
             found.append(f"k_cache has dtype {FLOAT8}: must be query's")
         return found
 
-    def reasons(self, problem: AttentionProblem) -> list[str]:
-        """Why `problem` is outside these limits; empty: it is not."""
-        on_cuda = problem.device.type == "cuda"
-        capability = torch.cuda.get_device_capability(problem.device) if on_cuda else None
-        found = self.layer_reasons(problem.layer, capability)
+    def call_reasons(self, problem: AttentionProblem) -> list[str]:
+        """Why these limits exclude this call for a layer that they do not exclude."""
+        found = []
         if self.query_len is not None and problem.max_query_len > self.query_len:
             found.append(f"max_query_len is {problem.max_query_len}: "
                          f"must be at most {self.query_len}")
@@ -93,9 +91,18 @@ class AttentionKernel(abc.ABC):
     limits: ClassVar[Limits]
     tuning: ClassVar[tuple[str, ...]] = ()
 
+    def layer_reasons(
+        self, layer: LayerShape, capability: tuple[int, int] | None
+    ) -> list[str]:
+        """Why the kernel can serve no call for `layer` on a CUDA device of that compute capability,
+        or, for None, on another device; empty: it can serve some."""
+        return self.limits.layer_reasons(layer, capability)
+
     def reasons(self, problem: AttentionProblem) -> list[str]:
         """Why the kernel cannot serve `problem`; empty: it can. Looks at nothing on the device."""
-        return self.limits.reasons(problem)
+        on_cuda = problem.device.type == "cuda"
+        capability = torch.cuda.get_device_capability(problem.device) if on_cuda else None
+        return self.layer_reasons(problem.layer, capability) + self.limits.call_reasons(problem)
 
     def workspace_bytes(self, problem: AttentionProblem) -> int:
         """Bytes of scratch memory that `run` needs; may hold anything before, and after."""

@@ -9,7 +9,7 @@ import os
 import torch
 
 from asynct_kernels.attention.kernel import AttentionKernel, Limits
-from asynct_kernels.attention.problem import AttentionProblem
+from asynct_kernels.attention.problem import AttentionProblem, LayerShape
 
 _TILES = 4  # of a segment
 _MIN_ROWS = 16  # of a matrix product
@@ -18,13 +18,17 @@ _MIN_ROWS = 16  # of a matrix product
 class _TritonKernel(AttentionKernel):
     """What the two have in common: limits, and the launch of attend_tiles."""
 
-    def reasons(self, problem: AttentionProblem) -> list[str]:
+    def layer_reasons(
+        self, layer: LayerShape, capability: tuple[int, int] | None
+    ) -> list[str]:
         if importlib.util.find_spec("triton") is None:
             return ["the package triton is not installed"]
-        found = self.limits.reasons(problem)
-        if problem.head_dim > 256:
-            found.append(f"head size D is {problem.head_dim}: must be at most 256")
-        return found + (_cuda_reasons(problem) if problem.query.is_cuda else _cpu_reasons(problem))
+        found = super().layer_reasons(layer, capability)
+        if layer.head_dim > 256:
+            found.append(f"head size D is {layer.head_dim}: must be at most 256")
+        if capability is None:
+            return found + _cpu_reasons(layer)
+        return found + _cuda_reasons(layer, capability)
 
     def _attend_tiles(self, problem, out, partials, splits: int, rows: int) -> None:
         from asynct_kernels.attention import triton_jit
@@ -89,20 +93,20 @@ class TritonPrefillKernel(_TritonKernel):
         self._attend_tiles(problem, out, out, 1, _rows(problem, 64))
 
 
-def _cuda_reasons(problem: AttentionProblem) -> list[str]:
-    capability = torch.cuda.get_device_capability(problem.device)
-    least = (8, 9) if problem.float8_cache else (8, 0)
+def _cuda_reasons(layer: LayerShape, capability: tuple[int, int]) -> list[str]:
+    least = (8, 9) if layer.float8_cache else (8, 0)
     if capability >= least:
         return []
+    kind = "a float8" if layer.float8_cache else "this"
     return [f"query is on a device of compute capability {capability[0]}.{capability[1]}: "
-            f"must be {least[0]}.{least[1]} or later for a cache of {problem.k_cache.dtype}"]
+            f"must be {least[0]}.{least[1]} or later for {kind} cache"]
 
 
-def _cpu_reasons(problem: AttentionProblem) -> list[str]:
+def _cpu_reasons(layer: LayerShape) -> list[str]:
     if os.environ.get("TRITON_INTERPRET") != "1":
-        return [f"query is on {problem.device}: must be on a CUDA device, or TRITON_INTERPRET be 1"]
-    if problem.query.dtype != torch.float16:
-        return [f"query has dtype {problem.query.dtype}: Triton interprets torch.float16 alone"]
+        return ["query is on no CUDA device: must be on one, or TRITON_INTERPRET be 1"]
+    if layer.dtype != torch.float16:
+        return [f"query has dtype {layer.dtype}: Triton interprets torch.float16 alone"]
     return []
 
 

@@ -18,7 +18,7 @@ struct GateParams {
   const float* gamma;
   float scale;
   int window;  // 1 to kMaxWindow
-  float weights[kMaxWindow];
+  float weights[kMaxWindow];  // zeros past the window
   bool relu_pre;
   float clip_min;
   float clip_max;

@@ -53,25 +53,18 @@ __device__ __forceinline__ void gate_pair(const Gate& gate, float& s0, float& s1
   left = {r1, r0};
 }
 
-// Any window, weights, relu_pre, clip and scale.
+// Any window, weights, relu_pre, clip and scale. What is the same for all heads stays where the
+// kernel's parameters are, out of the registers.
 struct GeneralGate {
-  float scale;
-  float floor;  // r = max(s, floor): 0 with relu_pre, -inf without
+  const GateParams* params;
+  float scale;  // of the raw scores
+  float sigma;
   float alpha;
-  float weights[kMaxWindow];  // sigma * w_m; zeros past the window
-  float clip_min;
-  float clip_max;
 };
 
 __device__ __forceinline__ GeneralGate make_general_gate(const GateParams& params, int head,
                                                          float scale) {
-  GeneralGate gate = {scale, params.relu_pre ? 0.0f : -INFINITY,
-                      params.alpha[head], {}, params.clip_min, params.clip_max};
-#pragma unroll
-  for (int m = 0; m < kMaxWindow; ++m) {
-    gate.weights[m] = m < params.window ? params.sigma[head] * params.weights[m] : 0.0f;
-  }
-  return gate;
+  return {&params, scale, params.sigma[head], params.alpha[head]};
 }
 
 // r of the keys to the left of a key, the nearest first; zeros before the first key.
@@ -80,19 +73,23 @@ struct GeneralLeft {
 };
 
 __device__ __forceinline__ float gate_r(const GeneralGate& gate, float score) {
-  return fmaxf(gate.scale * score, gate.floor);
+  const float s = gate.scale * score;
+  return gate.params->relu_pre ? fmaxf(s, 0.0f) : s;
 }
 
 // p of a key's raw score; moves `left` past it.
 __device__ __forceinline__ float gate_one(const GeneralGate& gate, float score, GeneralLeft& left) {
+  const GateParams& params = *gate.params;
+  const float s = gate.scale * score;
   const float r = gate_r(gate, score);
-  float z = fmaf(-gate.weights[0], r, gate.scale * score);
+  float window = params.weights[0] * r;
 #pragma unroll
-  for (int m = 1; m < kMaxWindow; ++m) z = fmaf(-gate.weights[m], left.r[m - 1], z);
+  for (int m = 1; m < kMaxWindow; ++m) window = fmaf(params.weights[m], left.r[m - 1], window);
 #pragma unroll
   for (int m = kMaxWindow - 2; m > 0; --m) left.r[m] = left.r[m - 1];
   left.r[0] = r;
-  return fminf(fmaxf(gate.alpha * z, gate.clip_min), gate.clip_max);
+  const float z = fmaf(-gate.sigma, window, s);
+  return fminf(fmaxf(gate.alpha * z, params.clip_min), params.clip_max);
 }
 
 }  // namespace asynct

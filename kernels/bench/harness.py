@@ -1,6 +1,8 @@
 """What the benchmarks share: timing, accuracy, the machine's description, the report."""
 
 import dataclasses
+import datetime
+import importlib.metadata
 import json
 import math
 import os
@@ -14,7 +16,6 @@ import torch
 
 # Bytes that pass between two uses of one buffer, several times what the L2 holds.
 _BYTES_BETWEEN_USES = 256 << 20
-_MIN_SETS, _MAX_SETS = 4, 64
 _WARM_UP_REPLAYS = 3
 
 # How much worse than eager PyTorch a result may be, against float64.
@@ -38,16 +39,15 @@ class Timing:
         return cls(statistics.median(samples), deciles[0], deciles[-1], len(samples))
 
 
-def number_of_sets(bytes_per_call: int) -> int:
+def number_of_sets(bytes_per_call: int, most: int = 64) -> int:
     """How many sets of buffers to rotate, so that large ones are never found in the L2."""
-    wanted = math.ceil(_BYTES_BETWEEN_USES / max(bytes_per_call, 1))
-    return min(max(wanted, _MIN_SETS), _MAX_SETS)
+    return min(1 + math.ceil(_BYTES_BETWEEN_USES / max(bytes_per_call, 1)), most)
 
 
 def time_interleaved(
     candidates: dict[str, Callable[..., object]], sets: Sequence[Sequence], rounds: int
 ) -> dict[str, Timing]:
-    """Times functions of the same arguments on the GPU, in turn, `rounds` times each.
+    """Times functions of the same arguments on the GPU, in turn, back and forth, `rounds` times.
 
     Each is captured in a CUDA graph that calls it once on every set of arguments; a sample is the
     time of a replay over the number of sets. Outputs have memory of their own, as inputs do.
@@ -55,7 +55,8 @@ def time_interleaved(
     graphs = {name: _capture(function, sets) for name, function in candidates.items()}
     samples = {name: [] for name in candidates}
     for round_index in range(_WARM_UP_REPLAYS + rounds):
-        for name, (graph, _) in graphs.items():
+        for name in list(graphs)[:: -1 if round_index % 2 else 1]:
+            graph, _ = graphs[name]
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             graph.replay()
@@ -92,6 +93,19 @@ def is_accurate(error: float, eager_error: float) -> bool:
     return error <= MAX_ERROR_RATIO * eager_error
 
 
+def describe_run(commit: str) -> dict[str, object]:
+    """The commit (asked of git where it is empty), the date, and the machine."""
+    return {"commit": commit or _commit(), "date": datetime.date.today().isoformat(),
+            **describe_machine()}
+
+
+def _commit() -> str:
+    folder = os.environ.get("BUILD_WORKSPACE_DIRECTORY", pathlib.Path(__file__).parent)
+    git = subprocess.run(["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"],
+                         capture_output=True, text=True)
+    return git.stdout.strip() or "unknown"
+
+
 def describe_machine() -> dict[str, object]:
     """The card, its driver, and the versions of what computed on it."""
     properties = torch.cuda.get_device_properties(0)
@@ -106,8 +120,16 @@ def describe_machine() -> dict[str, object]:
         "driver": driver,
         "cuda": torch.version.cuda,
         "torch": torch.__version__,
+        "vllm": _version("vllm"),
         "python": platform.python_version(),
     }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def write_json(path: str, report: dict[str, object]) -> pathlib.Path:

@@ -7,14 +7,12 @@ A new table is one function, under `@table(NAME)`, and its place in a document (
 
 import documents
 import step_tables  # noqa: F401  (registers its tables)
+from ceilings import COPY_TB_PER_S, CUBLAS_TFLOPS
 from document import KERNELS, TABLES, results, table
 from documents import markdown
 
 DOCUMENTS = ("bounds.md", "log.md")
 
-# An H200, outside these runs: a device-to-device copy, and cuBLAS, bf16, 8192^3, sustained.
-COPY_TB_PER_S = 4.3
-CUBLAS_TFLOPS = 686
 HEAD_DIM = 128
 TENSOR_FLOP_PER_CLOCK = 4096 * 132  # dense bf16, all multiprocessors
 
@@ -212,7 +210,7 @@ def norms() -> str:
     return markdown(
         ["operation", "tokens", "MB", "floor, us", "ours, us", "GB/s", "floor / ours",
          "ours - floor, us", "Inductor, us", "Inductor - floor, us", "Inductor / ours"],
-        map(row, sorted(results("norms")["results"], key=lambda x: x["tokens"])))
+        map(row, sorted(results("norms")["rows"], key=lambda x: x["tokens"])))
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ sampled rows on the timed shape itself. A variant that fails a check gets no fig
 
 import concurrent.futures
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 import torch
 
+import flash_attention
 import harness
 import reference
 import skeleton
@@ -50,36 +50,31 @@ def check(name: str) -> tuple[bool, str]:
     return done.returncode == 0, done.stdout + tail
 
 
-def flash_attention(inputs: skeleton.Inputs, out: torch.Tensor, paged: bool):
-    """A call of FlashAttention-3 on the same keys and values, as a function of nothing.
-
-    Paged, the scheduler's metadata are made ahead, as vLLM makes them once a step.
-    """
-    from vllm.vllm_flash_attn import flash_attn_varlen_func, get_scheduler_metadata
-
+def flash_attention_call(inputs: skeleton.Inputs, paged: bool):
+    """FlashAttention-3 on the same keys and values, as a function of nothing."""
     starts = torch.arange(inputs.batch + 1, device="cuda", dtype=torch.int32) * inputs.length
-    common = dict(max_seqlen_q=inputs.length, cu_seqlens_q=starts, max_seqlen_k=inputs.length,
-                  causal=True, out=out, fa_version=3, num_splits=1)
+    if paged:
+        lengths = torch.full((inputs.batch,), inputs.length, device="cuda", dtype=torch.int32)
+        table = inputs.block_table[:, :-(-inputs.length // skeleton.PAGE)].contiguous()
+        launch = flash_attention.bind(
+            inputs.query, starts, lengths, table, block_size=skeleton.PAGE,
+            kv_heads=inputs.kv_heads, max_query_len=inputs.length, max_seq_len=inputs.length,
+            scale=skeleton.HEAD_DIM**-0.5)
+        return lambda: launch(inputs.cache[:, 0], inputs.cache[:, 1])
+    from vllm.vllm_flash_attn import flash_attn_varlen_func
+
     tokens = inputs.batch * inputs.length
-    if not paged:
-        return lambda: flash_attn_varlen_func(inputs.query, inputs.key[:tokens],
-                                              inputs.value[:tokens], cu_seqlens_k=starts, **common)
-    lengths = torch.full((inputs.batch,), inputs.length, device="cuda", dtype=torch.int32)
-    table = inputs.block_table[:, :-(-inputs.length // skeleton.PAGE)].contiguous()
-    metadata = get_scheduler_metadata(
-        inputs.batch, inputs.length, inputs.length, inputs.heads, inputs.kv_heads,
-        skeleton.HEAD_DIM, cache_seqlens=lengths, cu_seqlens_q=starts, page_size=skeleton.PAGE,
-        causal=True, num_splits=1)
-    return lambda: flash_attn_varlen_func(inputs.query, inputs.cache[:, 0], inputs.cache[:, 1],
-                                          seqused_k=lengths, block_table=table,
-                                          scheduler_metadata=metadata, **common)
+    out = torch.empty_like(inputs.query)
+    return lambda: flash_attn_varlen_func(
+        inputs.query, inputs.key[:tokens], inputs.value[:tokens], cu_seqlens_k=starts,
+        cu_seqlens_q=starts, max_seqlen_q=inputs.length, max_seqlen_k=inputs.length, causal=True,
+        out=out, fa_version=3, num_splits=1)
 
 
-def flash_rows_right(inputs: skeleton.Inputs, call, out: torch.Tensor) -> bool:
+def flash_rows_right(inputs: skeleton.Inputs, call) -> bool:
     """Whether the competitor computes softmax attention here (its second call, as it is timed)."""
-    call()
-    out.fill_(float("nan"))
-    call()
+    call().fill_(float("nan"))
+    out = call()
     query, key, value = (x[: inputs.length].double().transpose(0, 1)
                          for x in (inputs.query, inputs.key, inputs.value))
     group = inputs.heads // inputs.kv_heads
@@ -91,49 +86,25 @@ def flash_rows_right(inputs: skeleton.Inputs, call, out: torch.Tensor) -> bool:
     return bool((out[rows].double() - want).norm() < 1e-2 * want.norm())
 
 
-def capture(call) -> tuple[torch.cuda.CUDAGraph, int]:
-    """A graph of enough calls to time, and how many."""
+def calls_in_a_graph(call) -> int:
+    """How often to call it in a graph, so that a replay is long enough to time."""
     call()
     torch.cuda.synchronize()
     started = time.perf_counter()
     for _ in range(3):
         call()
     torch.cuda.synchronize()
-    calls = max(1, round(GRAPH_SECONDS / ((time.perf_counter() - started) / 3)))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(calls):
-            call()
-    return graph, calls
-
-
-def time_together(calls: dict, rounds: int) -> dict[str, list[float]]:
-    """Microseconds a call, per round, of every named call; the order alternates."""
-    graphs = {name: capture(call) for name, call in calls.items()}
-    times = {name: [] for name in calls}
-    for round_index in range(-2, rounds):
-        names = list(graphs)
-        for name in names if round_index % 2 else reversed(names):
-            graph, count = graphs[name]
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            if round_index >= 0:
-                times[name].append(begin.elapsed_time(end) * 1e3 / count)
-    return times
+    return max(1, round(GRAPH_SECONDS / ((time.perf_counter() - started) / 3)))
 
 
 def card_under_load(call) -> dict[str, float]:
     """Clock of the multiprocessors in MHz and power in W, half a second into repeated calls."""
-    graph, calls = capture(call)
     query = subprocess.Popen(
         "sleep 0.5; nvidia-smi --query-gpu=clocks.sm,power.draw --format=csv,noheader,nounits",
         shell=True, stdout=subprocess.PIPE, text=True)
     while query.poll() is None:
         for _ in range(20):
-            graph.replay()
+            call()
         torch.cuda.synchronize()
     clock, power = query.stdout.read().split(",")
     return {"sm_mhz": float(clock), "watts": float(power)}
@@ -161,18 +132,17 @@ def measure(library: skeleton.Skeleton, variants, shape) -> dict:
     if FLAGS.flash:
         for paged in (False, True):
             name = f"flash-3 {'paged' if paged else 'contiguous'}"
-            out = torch.empty_like(inputs.query)
-            call = flash_attention(inputs, out, paged)
-            if flash_rows_right(inputs, call, out):
+            call = flash_attention_call(inputs, paged)
+            if flash_rows_right(inputs, call):
                 calls[name] = call
             else:
                 wrong.append(name)
     record = {"shape": shape, "wrong": wrong, "results": {}}
-    for name, times in time_together(calls, FLAGS.rounds).items():
-        median = statistics.median(times)
+    repeats = max(map(calls_in_a_graph, calls.values()))
+    for name, timing in harness.time_interleaved(calls, [()] * repeats, FLAGS.rounds).items():
         record["results"][name] = {
-            "us": median, "us_low": min(times), "us_high": max(times),
-            "tflops": inputs.multiply_adds() / median * 1e-6,
+            "us": timing.median_us, "us_low": timing.low_us, "us_high": timing.high_us,
+            "tflops": inputs.multiply_adds() / timing.median_us * 1e-6,
         }
         if shape == LOAD_SHAPE:
             record["results"][name] |= card_under_load(calls[name])

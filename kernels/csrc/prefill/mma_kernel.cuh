@@ -47,17 +47,19 @@ struct Block {
   }
 };
 
-// Block `index` of a request, the last rows first; `rows` <= `first_row` where there is none.
+// This thread block's. The last (and heaviest) rows of all requests and KV heads come first; a request
+// with fewer rows than others has none for the last thread blocks: then first_row is negative.
 __device__ __forceinline__ Block BlockOf(const AttentionParams& params, int block_rows) {
   Block block;
-  block.request = blockIdx.x / params.kv_heads;
+  const int sequences = params.requests * params.kv_heads;
+  block.request = blockIdx.x % sequences / params.kv_heads;
   block.kv_head = blockIdx.x % params.kv_heads;
   block.first_token = params.query_start_loc[block.request];
   const int tokens = params.query_start_loc[block.request + 1] - block.first_token;
   block.prefix = params.seq_lens[block.request] - tokens;
   block.group = params.heads / params.kv_heads;
   block.rows = tokens * block.group;
-  block.first_row = RowBlocks{block.rows, block_rows}.first_row(blockIdx.y);
+  block.first_row = RowBlocks{block.rows, block_rows}.first_row(blockIdx.x / sequences);
   return block;
 }
 

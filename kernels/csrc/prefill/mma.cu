@@ -14,11 +14,11 @@ void Launch(const AttentionParams& params, cudaStream_t stream) {
   constexpr const char* kName = "hp1_prefill_mma";
   const auto kernel = HP1PrefillMmaKernel<T, Stored, kDim, kRowTiles, Form>;
   constexpr int kBytes = sizeof(Shared<T, kDim, kRowTiles>);
+  static_assert(kBytes <= 99 << 10, "what a block may have on every card of compute capability 8");
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), kName);
   const int rows = params.max_query_len * (params.heads / params.kv_heads);
   const RowBlocks blocks{rows, Shape<kDim, kRowTiles>::kRows};
-  const dim3 grid(params.requests * params.kv_heads, blocks.count());
-  kernel<<<grid, kThreads, kBytes, stream>>>(params);
+  kernel<<<params.requests * params.kv_heads * blocks.count(), kThreads, kBytes, stream>>>(params);
   Check(cudaGetLastError(), kName);
 }
 

@@ -23,6 +23,11 @@ __device__ __forceinline__ float MinNaN(float a, float b) {
   return result;
 }
 
+__device__ __forceinline__ float DyHTOf(float x, float alpha, float gamma, float clip_min,
+                                        float clip_max) {
+  return __fmul_rn(gamma, MinNaN(MaxNaN(__fmul_rn(alpha, x), clip_min), clip_max));
+}
+
 // The values of a Parameter for kSize adjacent channels, in the form in which they are stored: Load
 // issues the loads, and only Unpack waits for them.
 template <class T, int kSize>
@@ -106,8 +111,7 @@ class DyHT {
   __device__ __forceinline__ void Apply(float (&x)[kSize]) const {
 #pragma unroll
     for (int i = 0; i < kSize; ++i) {
-      const float scaled = __fmul_rn(alpha_[i], x[i]);
-      x[i] = __fmul_rn(gamma_[i], MinNaN(MaxNaN(scaled, params_.clip_min), params_.clip_max));
+      x[i] = DyHTOf(x[i], alpha_[i], gamma_[i], params_.clip_min, params_.clip_max);
     }
   }
 

@@ -1,0 +1,116 @@
+"""Paged decode on CUDA (csrc/decode): one query a request.
+
+The keys are cut into segments of one length, and the segments of a step are listed on the device:
+by the kernel's own first launch, or once for all layers by `schedule_decode`.
+"""
+
+import torch
+
+from asynct_kernels import _C, checks, cuda
+from asynct_kernels.attention import launch
+from asynct_kernels.attention.kernel import AttentionKernel, Limits
+from asynct_kernels.attention.problem import AttentionProblem
+
+_MAX_BLOCKS = 1 << 28  # a block's number and a page's place in it share 32 bits
+_MAX_SPAN = 1 << 31  # bytes from a block's first slot to its last, in 32 bits too
+_MAX_TASKS = 1 << 31
+
+
+def segment_keys(requests: int) -> int:
+    """Keys of a segment that suit a batch padded to `requests`, whatever its lengths.
+
+    A caller that wants a request's bits to be the same in every batch passes one value for all.
+    """
+    return _C.decode_segment_keys(requests)
+
+
+def schedule_decode(
+    workspace: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    max_seq_len: int,
+    segment_keys: int,
+) -> None:
+    """Lists a step's segments in `workspace`, for calls of hp1_decode_paged with scheduled=1.
+
+    Every such call names this workspace, has these requests, shapes, max_seq_len and segment_keys,
+    and comes later on the same stream. The list stays good until the workspace is written by
+    anything else.
+
+    Args:
+        workspace: uint8, as much as asynct_kernels.workspace_bytes says of such a call; it may hold
+            anything before.
+        query_start_loc, seq_lens: as of asynct_kernels.attend; read on the device.
+    """
+    checks.tensors(workspace=workspace, query_start_loc=query_start_loc, seq_lens=seq_lens)
+    shape = _C.DecodeShape(
+        requests=seq_lens.shape[0], heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        max_seq_len=max_seq_len, segment_keys=segment_keys)
+    least = _C.decode_workspace_bytes(shape)
+    if workspace.numel() < least:
+        raise ValueError(f"workspace has {workspace.numel()} bytes: must have {least} or more")
+    with torch.cuda.device(workspace.device):
+        _C.hp1_decode_schedule(
+            query_start_loc=query_start_loc.data_ptr(), seq_lens=seq_lens.data_ptr(), shape=shape,
+            workspace=workspace.data_ptr(), stream=cuda.current_stream(workspace))
+
+
+class DecodePagedKernel(AttentionKernel):
+    """Reads K once, and V only where some head's p is not zero.
+
+    Tuning:
+        segment_keys: a multiple of 16; segment_keys(requests) if left out.
+        scheduled: 1 if schedule_decode has filled the workspace.
+    """
+
+    name = "hp1_decode_paged"
+    limits = Limits(capability=((8, 0), None), head_dims=(64, 128, 256),
+                    block_sizes=tuple(range(16, 129, 16)), window=8, query_len=1, alignment=16)
+    tuning = ("segment_keys", "scheduled")
+
+    def reasons(self, problem: AttentionProblem) -> list[str]:
+        found = super().reasons(problem)
+        keys = _segment_keys(problem)
+        if keys % _C.DECODE_PAGE_KEYS or keys > _C.DECODE_MAX_SEGMENT_KEYS:
+            found.append(f"segment_keys is {keys}: must be a multiple of {_C.DECODE_PAGE_KEYS}, "
+                         f"at most {_C.DECODE_MAX_SEGMENT_KEYS}")
+        if problem.tuning.get("scheduled", 1) != 1:
+            found.append(f"scheduled is {problem.tuning['scheduled']}: must be 1, or left out")
+        for name, cache in (("k_cache", problem.k_cache), ("v_cache", problem.v_cache)):
+            if cache.shape[0] > _MAX_BLOCKS:
+                found.append(f"{name} has {cache.shape[0]} blocks: must be at most {_MAX_BLOCKS}")
+            span = cache.stride(1) * cache.shape[1] * cache.element_size()
+            if span >= _MAX_SPAN:
+                found.append(f"{name} has a block of {span} bytes: must be less than {_MAX_SPAN}")
+        tasks = problem.requests * -(-problem.max_seq_len // keys) * problem.heads
+        if tasks >= _MAX_TASKS:
+            found.append(f"there are {tasks} segments times heads: must be less than {_MAX_TASKS}")
+        return found
+
+    def workspace_bytes(self, problem: AttentionProblem) -> int:
+        return _C.decode_workspace_bytes(_shape(problem))
+
+    def run(self, problem: AttentionProblem, out: torch.Tensor, workspace: torch.Tensor) -> None:
+        shape, stream = _shape(problem), launch.stream(problem)
+        if "scheduled" not in problem.tuning:
+            _C.hp1_decode_schedule(
+                query_start_loc=problem.query_start_loc.data_ptr(),
+                seq_lens=problem.seq_lens.data_ptr(), shape=shape,
+                workspace=workspace.data_ptr(), stream=stream)
+        _C.hp1_decode_paged(params=launch.attention_params(problem, out), shape=shape,
+                            workspace=workspace.data_ptr(), stream=stream)
+
+
+def _segment_keys(problem: AttentionProblem) -> int:
+    return problem.tuning.get("segment_keys", segment_keys(problem.requests))
+
+
+def _shape(problem: AttentionProblem) -> _C.DecodeShape:
+    return _C.DecodeShape(
+        requests=problem.requests, heads=problem.heads, kv_heads=problem.kv_heads,
+        head_dim=problem.head_dim, max_seq_len=problem.max_seq_len,
+        segment_keys=_segment_keys(problem))

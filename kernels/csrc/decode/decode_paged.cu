@@ -1,0 +1,90 @@
+// The launch of the decode kernel: which instance serves a problem.
+
+#include "asynct/launch.h"
+#include "asynct/launch_rows.cuh"
+#include "kernel.cuh"
+
+namespace asynct {
+namespace {
+
+using decode::FastKeysGate;
+using decode::GeneralKeysGate;
+
+constexpr char kName[] = "hp1_decode_paged";
+
+// Blocks that share a multiprocessor, which sets the registers a thread may have: a page of K, one
+// of V and the sums have to find room.
+constexpr int Residents(int head_dim) { return head_dim <= 128 ? 2 : 1; }
+
+template <class Cache>
+decode::CacheRows InBytes(const CacheView& view) {
+  constexpr int kSize = sizeof(Cache);
+  return {static_cast<const char*>(view.data), static_cast<uint32_t>(view.block_stride * kSize),
+          static_cast<int>(view.slot_stride * kSize), static_cast<int>(view.head_stride * kSize)};
+}
+
+template <class T, class Cache, int kHeadDim, class Gate>
+void LaunchInstance(const AttentionParams& attention, const DecodeShape& shape, void* workspace,
+                    cudaStream_t stream) {
+  using Math = decode::GroupMath<T, Cache, kHeadDim, Gate>;
+  constexpr int kResident = Residents(kHeadDim);
+  const auto kernel = decode::DecodePagedKernel<Math, kResident>;
+  const int groups = HeadGroups(attention.heads, attention.kv_heads);
+  const decode::DecodeParams params = {attention,
+                                       PlaceDecodeSchedule(workspace, shape),
+                                       InBytes<Cache>(attention.cache.key),
+                                       InBytes<Cache>(attention.cache.value),
+                                       attention.heads / attention.kv_heads,
+                                       groups / attention.kv_heads,
+                                       groups};
+  const int shared = decode::SharedBytes<Math>(params);
+  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), kName);
+  int device = 0;
+  int multiprocessors = 0;
+  Check(cudaGetDevice(&device), kName);
+  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), kName);
+  const int64_t grid =
+      std::min<int64_t>(SegmentCapacity(shape) * groups, kResident * multiprocessors);
+  kernel<<<static_cast<int>(grid), decode::kThreads, shared, stream>>>(params);
+  Check(cudaGetLastError(), kName);
+}
+
+template <class T, class Cache, int kHeadDim, class... Arguments>
+void LaunchGate(const AttentionParams& params, Arguments... arguments) {
+  if (is_fast_gate(params.gate)) {
+    LaunchInstance<T, Cache, kHeadDim, FastKeysGate>(params, arguments...);
+  } else {
+    LaunchInstance<T, Cache, kHeadDim, GeneralKeysGate>(params, arguments...);
+  }
+}
+
+template <class T, class Cache, class... Arguments>
+void LaunchHeadDim(const AttentionParams& params, Arguments... arguments) {
+  switch (params.head_dim) {
+    case 64: return LaunchGate<T, Cache, 64>(params, arguments...);
+    case 128: return LaunchGate<T, Cache, 128>(params, arguments...);
+    case 256: return LaunchGate<T, Cache, 256>(params, arguments...);
+  }
+}
+
+template <class T, class... Arguments>
+void LaunchCache(const AttentionParams& params, Arguments... arguments) {
+  if (params.cache.dtype == DataType::kFloat8E4M3) {
+    LaunchHeadDim<T, __nv_fp8_e4m3>(params, arguments...);
+  } else {
+    LaunchHeadDim<T, T>(params, arguments...);
+  }
+}
+
+}  // namespace
+
+void HP1DecodePaged(const AttentionParams& params, const DecodeShape& shape, void* workspace,
+                    cudaStream_t stream) {
+  if (params.dtype == DataType::kBFloat16) {
+    LaunchCache<__nv_bfloat16>(params, shape, workspace, stream);
+  } else {
+    LaunchCache<__half>(params, shape, workspace, stream);
+  }
+}
+
+}  // namespace asynct

@@ -1,0 +1,219 @@
+// Scores, gate and P V of up to four query heads of one KV head in one warp, on m16n8k16, with the
+// rows of K and V as the lanes loaded them for operands. The order of the head's dimensions in a
+// product is free, and so is the order of the keys: both are such that nothing moves between lanes
+// but the scores that the gate's window wants from the keys to the left.
+//
+// Q K: a key takes two neighbouring columns of the product, its even and odd groups of four vectors,
+// and a head the two rows g and g + 8, split likewise. So of a lane's four sums two are the halves of
+// a score, and the others mean nothing. Lane 4g + t gets head g % 4 of the keys 4t to 4t + 3.
+// P V: the columns are the heads, twice. The first half of what is summed over are eight keys, and
+// 16 dimensions are the rows; the second half are the same keys again with 16 other dimensions as the
+// rows. Each half has weights only in its own four columns. That keeps 32 dimensions in as many
+// registers as eight columns of heads would need for 16.
+#pragma once
+
+#include "asynct/fp8.cuh"
+#include "asynct/ptx/cp_async.cuh"
+#include "asynct/ptx/mma.cuh"
+#include "gates.cuh"
+#include "task.cuh"
+
+namespace asynct::decode {
+
+// What a warp keeps of its queries in shared memory: each lane reads only what it wrote.
+template <int kHeadDim>
+struct QueryWords {
+  static constexpr int kVectors = kHeadDim / 32;
+  uint4 vectors[kVectors][32];
+};
+
+template <class T, class CacheT, int kDim, class KeysGate>
+class GroupMath {
+ public:
+  using Element = T;
+  using Cache = CacheT;
+  using Row = RowShape<Cache, kDim>;
+  using Page = PageWords<Row>;
+  using Query = QueryWords<kDim>;
+  static constexpr int kHeadDim = kDim;
+  static constexpr uint32_t kRowsBefore = 0xffffu << (kPageKeys - KeysGate::kLeft) & 0xffff;
+
+  __device__ __forceinline__ GroupMath(Query& query) : query_(query) {}
+
+  // A segment of other heads or of another request begins in two steps. This one asks for the queries
+  // of its heads,
+  __device__ __forceinline__ void load_query(const DecodeParams& p, const HeadGroup& group,
+                                             int token) {
+    const int g = lane_id() / 4 % kGroupHeads;
+    const HeadsView& view = p.attention.query;
+    const T* head = static_cast<const T*>(view.data) + token * view.token_stride +
+                    (group.first + min(g, group.heads - 1)) * view.head_stride;
+#pragma unroll
+    for (int i = 0; i < Query::kVectors; ++i) {
+      const int half = i / kQueryVectors;  // two for each of a row's vectors
+      const int element = (lane_id() % 4 + 4 * half) * Row::kElements + i % kQueryVectors * 8;
+      ptx::copy_async(&query_.vectors[i][lane_id()], head + element, g < group.heads);
+    }
+    ptx::copy_async_commit();
+  }
+  // and this one puts them and the heads' gates in force.
+  __device__ __forceinline__ void begin(const DecodeParams& p, const HeadGroup& group) {
+    heads_ = group.heads;
+    const CacheView& keys = p.attention.cache.key;
+    const float stored = keys.scale == nullptr ? 1.0f
+                                               : keys.scale[group.kv_head * keys.scale_stride];
+    const GateParams& gate = p.attention.gate;
+    gate_.set(gate, group.first + min(lane_id() / 4 % kGroupHeads, heads_ - 1),
+              gate.scale * stored);
+#pragma unroll
+    for (auto& tile : sum_) {
+#pragma unroll
+      for (float& sum : tile) sum = 0.0f;
+    }
+    ptx::copy_async_wait<0>();
+  }
+
+  // Takes the keys before a warp's first page into the window.
+  __device__ __forceinline__ void enter(const Page& keys) { scores(before_, keys); }
+
+  // Computes p of a page whose keys are `rows`. Returns a bit for each row of V that some head wants.
+  __device__ __forceinline__ uint32_t score(const Page& keys, uint32_t rows) {
+    float s[4], left[KeysGate::kLeft];
+    scores(s, keys);
+    gather_left(left, s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) before_[i] = s[i];
+    gate_.apply(s, left);
+
+    const int t = lane_id() % 4;
+    const uint32_t there = lane_id() / 4 % kGroupHeads < heads_ ? rows >> (4 * t) : 0;
+    weights_[0] = pack(there & 1 ? s[0] : 0.0f, there & 2 ? s[1] : 0.0f);
+    weights_[1] = pack(there & 4 ? s[2] : 0.0f, there & 8 ? s[3] : 0.0f);
+    const uint32_t open = ((weights_[0] & 0xffff) != 0) | (weights_[0] > 0xffff) << 1 |
+                          ((weights_[1] & 0xffff) != 0) << 2 | (weights_[1] > 0xffff) << 3;
+    return __reduce_or_sync(kWarp, open << (4 * t));
+  }
+
+  // Adds P V of the page that was scored last; the rows that nobody wants are zeros.
+  __device__ __forceinline__ void accumulate(const Page& values) {
+    const bool first = lane_id() < 16;
+#pragma unroll
+    for (int v = 0; v < Row::kVectors; ++v) {
+#pragma unroll
+      for (int tile = 0; tile < kTilesPerVector; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {  // keys 2i and 2i + 1 of every lane
+          uint32_t a[4];
+          pair_keys(a[0], a[1], values[2 * i][v], values[2 * i + 1][v], 2 * tile);
+          pair_keys(a[2], a[3], values[2 * i][v], values[2 * i + 1][v], 2 * tile + 1);
+          ptx::mma<T>(sum_[v * kTilesPerVector + tile], a[0], a[1], a[2], a[3],
+                      first ? weights_[i] : 0, first ? 0 : weights_[i]);
+        }
+      }
+    }
+  }
+
+  // Writes the warp's sums to [heads, kHeadDim].
+  __device__ __forceinline__ void store(float* sums) const {
+    const int half = lane_id() % 4 / 2;
+    const int head = lane_id() % 2 * 2;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int dim = (lane_id() / 4 + tile / kTilesPerVector * 8) * Row::kElements +
+                      (tile % kTilesPerVector * 2 + half) * 2;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (head + e >= heads_) continue;
+        *reinterpret_cast<float2*>(sums + (head + e) * kHeadDim + dim) =
+            make_float2(sum_[tile][e], sum_[tile][2 + e]);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kTiles = kHeadDim / 32;
+  static constexpr int kTilesPerVector = Row::kElements / 4;
+  static constexpr int kQueryVectors = Row::kElements / 8;  // for a half of a row's vector
+  static constexpr bool kFp8 = sizeof(Cache) == 1;
+
+  static __device__ __forceinline__ uint32_t pack(float low, float high) {
+    const auto pair = PairOf<T>::Round(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+
+  // The elements of K that go with two words of Q, in the product's type.
+  static __device__ __forceinline__ void key_words(uint32_t (&b)[2],
+                                                   const uint32_t (&words)[Row::kWords],
+                                                   int step) {
+    if constexpr (kFp8) {
+      FromFp8<T>(words[step], b);
+    } else {
+      b[0] = words[2 * step];
+      b[1] = words[2 * step + 1];
+    }
+  }
+
+  __device__ __forceinline__ void scores(float (&s)[4], const Page& keys) {
+    float sums[kLaneRows][4] = {};
+#pragma unroll
+    for (int v = 0; v < Row::kVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kQueryVectors; ++i) {
+        const uint4 low = query_.vectors[2 * v * kQueryVectors + i][lane_id()];
+        const uint4 high = query_.vectors[(2 * v + 1) * kQueryVectors + i][lane_id()];
+#pragma unroll
+        for (int row = 0; row < kLaneRows; ++row) {
+          uint32_t b[2];
+          key_words(b, keys[row][v], 2 * i);
+          ptx::mma<T>(sums[row], low.x, high.x, low.y, high.y, b[0], b[1]);
+        }
+#pragma unroll
+        for (int row = 0; row < kLaneRows; ++row) {
+          uint32_t b[2];
+          key_words(b, keys[row][v], 2 * i + 1);
+          ptx::mma<T>(sums[row], low.z, high.z, low.w, high.w, b[0], b[1]);
+        }
+      }
+    }
+#pragma unroll
+    for (int row = 0; row < kLaneRows; ++row) s[row] = sums[row][0] + sums[row][3];
+  }
+
+  // The scores of the keys to the left of the lane's first: from the lanes to its left, and for the
+  // first lanes of four from the page before.
+  __device__ __forceinline__ void gather_left(float (&left)[KeysGate::kLeft],
+                                              const float (&s)[4]) const {
+    const int t = lane_id() % 4;
+#pragma unroll
+    for (int m = 1; m <= KeysGate::kLeft; ++m) {
+      const int lanes = (m + 3) / 4;
+      const int key = 4 * lanes - m;
+      const float sent = t + lanes >= 4 ? before_[key] : s[key];
+      left[m - 1] = __shfl_sync(kWarp, sent, lane_id() - t + (t + 4 - lanes) % 4);
+    }
+  }
+
+  // Dimensions 2u and 2u + 1 of a vector, each of two keys, in the product's type.
+  static __device__ __forceinline__ void pair_keys(uint32_t& even, uint32_t& odd,
+                                                   const uint32_t (&x)[Row::kWords],
+                                                   const uint32_t (&y)[Row::kWords], int u) {
+    if constexpr (kFp8) {
+      uint32_t pairs[2];
+      FromFp8<T>(__byte_perm(x[u / 2], y[u / 2], u % 2 == 0 ? 0x5140 : 0x7362), pairs);
+      even = pairs[0];
+      odd = pairs[1];
+    } else {
+      even = __byte_perm(x[u], y[u], 0x5410);
+      odd = __byte_perm(x[u], y[u], 0x7632);
+    }
+  }
+
+  Query& query_;
+  KeysGate gate_;
+  int heads_;
+  float before_[4];  // scores of the page before
+  uint32_t weights_[2];
+  float sum_[kTiles][4];
+};
+
+}  // namespace asynct::decode

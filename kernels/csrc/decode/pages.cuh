@@ -1,0 +1,120 @@
+// How a warp reads a page: 16 rows, keys or values of one KV head. Eight lanes share a row, so that a
+// load instruction takes whole lines of four rows; a lane has four neighbouring rows of the page.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "asynct/attention.h"
+#include "asynct/decode_schedule.h"
+#include "asynct/ptx/load.cuh"
+
+namespace asynct::decode {
+
+inline constexpr uint32_t kWarp = 0xffffffff;
+inline constexpr int kLaneRows = 4;
+
+__device__ __forceinline__ int lane_id() { return threadIdx.x % 32; }
+
+// A lane's part of a row: kVectors vectors, eight vectors apart.
+template <class Cache, int kHeadDim>
+struct RowShape {
+  static constexpr int kLaneBytes = kHeadDim * static_cast<int>(sizeof(Cache)) / 8;
+  static constexpr int kVectorBytes = kLaneBytes < 16 ? kLaneBytes : 16;
+  static constexpr int kVectors = kLaneBytes / kVectorBytes;
+  static constexpr int kWords = kVectorBytes / 4;
+  static constexpr int kElements = kVectorBytes / static_cast<int>(sizeof(Cache));  // of a vector
+};
+
+template <class Row>
+using PageWords = uint32_t[kLaneRows][Row::kVectors][Row::kWords];
+
+// Lane 8r + c has the rows 4r to 4r + 3, of each the vectors c, c + 8, ...
+struct KeyLanes {
+  static __device__ __forceinline__ int first_row() { return lane_id() / 8 * kLaneRows; }
+  static __device__ __forceinline__ int first_vector() { return lane_id() % 8; }
+};
+
+// Lane 4c + r does.
+struct ValueLanes {
+  static __device__ __forceinline__ int first_row() { return lane_id() % 4 * kLaneRows; }
+  static __device__ __forceinline__ int first_vector() { return lane_id() / 4; }
+};
+
+// Where a page lies: its block, and its place among the block's pages.
+struct PagePlace {
+  static constexpr int kMaxPages = 8;  // of a block
+  static __device__ __forceinline__ int pack(int block, int page) {
+    return block * kMaxPages + page;
+  }
+  static __device__ __forceinline__ uint32_t block(int place) {
+    return static_cast<uint32_t>(place) / kMaxPages;
+  }
+  static __device__ __forceinline__ int page(int place) { return place & (kMaxPages - 1); }
+};
+
+// K or V of a cache; strides in bytes.
+struct CacheRows {
+  const char* data;
+  uint32_t block_stride;
+  int slot_stride;
+  int head_stride;
+};
+
+// Loads the lane's rows of a head's page that `rows` has a bit for; the others become zeros.
+template <class Lanes, class Row>
+__device__ __forceinline__ void load_rows(PageWords<Row>& words, const CacheRows& cache,
+                                          int kv_head, int place, uint32_t rows) {
+  const int first_slot = PagePlace::page(place) * kPageKeys + Lanes::first_row();
+  const char* row = cache.data + PagePlace::block(place) * uint64_t{cache.block_stride} +
+                    (kv_head * cache.head_stride + first_slot * cache.slot_stride +
+                     Lanes::first_vector() * Row::kVectorBytes);
+  rows >>= Lanes::first_row();
+#pragma unroll
+  for (int i = 0; i < kLaneRows; ++i) {
+#pragma unroll
+    for (int v = 0; v < Row::kVectors; ++v) {
+#pragma unroll
+      for (uint32_t& word : words[i][v]) word = 0;
+      if (rows >> i & 1) ptx::load_once(words[i][v], row + v * 8 * Row::kVectorBytes);
+    }
+    row += cache.slot_stride;
+  }
+}
+
+// The pages of a segment that one warp works on.
+struct PageRun {
+  int keys = 0;
+  int lane_place = 0;     // of page `lane`
+  int place_before = -1;  // of the page before the first; negative where the request begins
+
+  __device__ __forceinline__ int pages() const { return (keys + kPageKeys - 1) / kPageKeys; }
+  __device__ __forceinline__ int place(int page) const {
+    return __shfl_sync(kWarp, lane_place, page);
+  }
+  // A bit for each row of a page that holds one of the keys.
+  __device__ __forceinline__ uint32_t rows(int page) const {
+    const int left = keys - page * kPageKeys;
+    return left >= kPageKeys ? (1u << kPageKeys) - 1 : (1u << max(left, 0)) - 1;
+  }
+};
+
+__device__ __forceinline__ PageRun page_run(const AttentionParams& p, const DecodeSegment& segment,
+                                            int segment_keys) {
+  const int keys = min(segment_keys, segment.length - segment.first_key);
+  const PageRange range =
+      WarpPages((keys + kPageKeys - 1) / kPageKeys, static_cast<int>(threadIdx.x) / 32);
+  const int first_page = segment.first_key / kPageKeys + range.first;
+  const int block_pages = p.cache.block_size / kPageKeys;
+  const int32_t* table = p.block_table + segment.request * p.table_stride;
+  const auto place = [&](int page) {
+    return PagePlace::pack(table[page / block_pages], page % block_pages);
+  };
+  PageRun run;
+  if (range.count == 0) return run;
+  run.keys = min(keys - range.first * kPageKeys, range.count * kPageKeys);
+  if (lane_id() < range.count) run.lane_place = place(first_page + lane_id());
+  if (first_page > 0) run.place_before = place(first_page - 1);
+  return run;
+}
+
+}  // namespace asynct::decode

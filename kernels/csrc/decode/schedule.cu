@@ -1,0 +1,76 @@
+// Lists a step's segments (decode_schedule.h), on the device, so that a captured graph follows the
+// lengths. One block: a thread a request, the requests before it counted by a prefix sum.
+
+#include "asynct/decode_schedule.h"
+#include "asynct/launch.h"
+#include "asynct/launch_rows.cuh"
+
+namespace asynct {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / 32;
+constexpr uint32_t kWarp = 0xffffffff;
+
+struct Placed {
+  int before;  // the sum over the threads before this one
+  int total;   // over all threads
+};
+
+__device__ Placed place(int count) {
+  __shared__ int warp_sums[kWarps];
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  int sum = count;
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(kWarp, sum, step);
+    if (lane >= step) sum += before;
+  }
+  if (lane == 31) warp_sums[warp] = sum;
+  __syncthreads();
+  Placed placed = {sum - count, 0};
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) placed.before += warp_sums[w];
+    placed.total += warp_sums[w];
+  }
+  __syncthreads();
+  return placed;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    DecodeScheduleKernel(const int32_t* query_start_loc, const int32_t* seq_lens, int requests,
+                         int groups, DecodeSchedule schedule) {
+  for (int i = threadIdx.x; i < requests * groups; i += kThreads) schedule.finished[i] = 0;
+  int listed = 0;
+  for (int first = 0; first < requests; first += kThreads) {
+    const int request = first + static_cast<int>(threadIdx.x);
+    int token = 0, length = 0, segments = 0;
+    if (request < requests) {
+      token = query_start_loc[request];
+      length = seq_lens[request];
+      if (query_start_loc[request + 1] > token) {
+        segments = SegmentsOf(length, schedule.segment_keys);
+      }
+    }
+    const Placed placed = place(segments);
+    DecodeSegment* own = schedule.segments + listed + placed.before;
+    for (int s = 0; s < segments; ++s) {
+      own[s] = {request, token, s * schedule.segment_keys, length};
+    }
+    listed += placed.total;
+  }
+  if (threadIdx.x == 0) *schedule.count = listed;
+}
+
+}  // namespace
+
+void HP1DecodeSchedule(const int32_t* query_start_loc, const int32_t* seq_lens,
+                       const DecodeShape& shape, void* workspace, cudaStream_t stream) {
+  if (shape.requests == 0) return;
+  DecodeScheduleKernel<<<1, kThreads, 0, stream>>>(
+      query_start_loc, seq_lens, shape.requests, HeadGroups(shape.heads, shape.kv_heads),
+      PlaceDecodeSchedule(workspace, shape));
+  Check(cudaGetLastError(), "hp1_decode_schedule");
+}
+
+}  // namespace asynct

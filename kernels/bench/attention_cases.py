@@ -108,7 +108,8 @@ class Batch:
 def make_batch(case: Case, device: torch.device) -> Batch:
     """Requests with shuffled blocks; unused entries of the block table are 0."""
     width = math.ceil(case.context / BLOCK_SIZE)
-    table = torch.zeros(case.requests, MAX_MODEL_LEN // BLOCK_SIZE, dtype=torch.int32, device=device)
+    table = torch.zeros(case.requests, MAX_MODEL_LEN // BLOCK_SIZE, dtype=torch.int32,
+                        device=device)
     table[:, :width] = torch.randperm(case.blocks, device=device).view(case.requests, width)
     position = torch.arange(case.context - case.query_len, case.context, device=device)
     slots = table[:, position // BLOCK_SIZE].long() * BLOCK_SIZE + position % BLOCK_SIZE
@@ -123,7 +124,7 @@ def number_of_layers(case: Case) -> int:
 
 
 def make_layer(case: Case, batch: Batch) -> Layer:
-    """Random keys and values; dimension 0 of every key is 1, so that a query's shifts its scores."""
+    """Random keys and values; dimension 0 of every key is 1: that of a query shifts its scores."""
     cache = torch.empty(case.blocks, 2, BLOCK_SIZE, case.kv_heads, case.head_dim, dtype=DTYPE,
                         device=batch.seq_lens.device).normal_()
     cache[:, 0, ..., 0] = 1
@@ -132,7 +133,7 @@ def make_layer(case: Case, batch: Batch) -> Layer:
 
 
 def make_query(case: Case, zeros: float, device: torch.device) -> torch.Tensor:
-    """Queries [T, heads, D] whose gate closes on the share `zeros` of their keys, by gate_for(zeros).
+    """Queries [T, heads, D] for which gate_for(zeros) closes on the share `zeros` of the keys.
 
     A query's scores have mean shift(zeros) and standard deviation 1 over random keys, times the
     constant factor sqrt(D - 1) that the gate's scale takes back, and are independent of those of

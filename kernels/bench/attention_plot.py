@@ -21,7 +21,8 @@ def draw(report: dict, path: pathlib.Path) -> pathlib.Path:
     figure, axes = pyplot.subplots(2, 2, figsize=(18, 9), layout="constrained")
     for column, kind in enumerate(("prefill", "decode")):
         rows = [row for row in report["rows"] if row["kind"] == kind and row["ours_us"]]
-        _draw_lines(axes[0, column], [row for row in rows if row["ratio"]], lambda row: row["ratio"])
+        compared = [row for row in rows if row["ratio"]]
+        _draw_lines(axes[0, column], compared, lambda row: row["ratio"])
         _draw_lines(axes[1, column], rows, share_of_ceiling)
         axes[0, column].set_title(f"{kind}, {report['card']}, {report['date']}")
         axes[0, column].set_ylabel("time over FlashAttention-3's")

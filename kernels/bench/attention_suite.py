@@ -1,8 +1,8 @@
 """Every attention kernel at the shapes of a server, beside FlashAttention-3 in the same process.
 
 A result is checked against float64 before it is timed; one that is wrong gets no time. Both sides
-read the same data, in layers that rotate through more than the L2 holds; a sample is the replay of a
-CUDA graph. The share `zeros` of each query head's p is zero, independently of the other heads'. The
+read the same data, in layers that rotate through more than the L2 holds; a sample is the replay of
+a CUDA graph. The share `zeros` of each query head's p is zero, independently of the other heads'. The
 reference is what is right, and not timed.
 """
 

@@ -26,9 +26,9 @@ import norm_suite
 SUITES = {"attention": attention_suite, "norms": norm_suite}
 
 _SUITE = flags.DEFINE_enum("suite", None, list(SUITES), "What to time.", required=True)
-_KERNELS = flags.DEFINE_string("kernels", "", "Only kernels whose name has this regular expression.")
+_KERNELS = flags.DEFINE_string("kernels", "", "Only kernels whose name has it (a regular expression).")
 _SHAPES = flags.DEFINE_string(
-    "shapes", "", "Only shapes whose name has it: 'prefill 16x1024x1024' is 16 requests of 1024 "
+    "shapes", "", "Only shapes whose name has it (likewise): 'prefill 16x1024x1024' is 16 requests of 1024 "
     "queries and 1024 keys, 'decode 32x1x4096' 32 of one query and 4096 keys; 'relu_and_mul 32' "
     "32 tokens of an operation.")
 _ROUNDS = flags.DEFINE_integer("rounds", 15, "Samples of a median.", lower_bound=2)

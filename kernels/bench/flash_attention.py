@@ -24,9 +24,9 @@ def bind(
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """Returns a function of (k_cache, v_cache) [blocks, block_size, kv_heads, D] -> out like query.
 
-    query is [T, H, D], the rest as of asynct_kernels.attend. The scheduler's metadata are made here,
-    once, in a buffer that stays, as vLLM makes them once a step for all layers. A decode step may
-    use as many splits as in a captured graph of vLLM's; longer queries use one.
+    query is [T, H, D], the rest as of asynct_kernels.attend. The scheduler's metadata are made
+    here, once, in a buffer that stays, as vLLM makes them once a step for all layers. A decode step
+    may use as many splits as in a captured graph of vLLM's; longer queries use one.
     """
     from vllm.vllm_flash_attn import flash_attn_varlen_func, get_scheduler_metadata
 

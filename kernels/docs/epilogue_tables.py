@@ -21,8 +21,10 @@ def epilogues() -> str:
         return [x["projection"], str(x["tokens"]),
                 f"{product_us(x['tokens'], x['width'], x['depth']):.1f}",
                 *(f"{times[name]:.1f}" for name in (PRODUCT, INDUCTOR, OURS)), f"{fused:.1f}",
-                tile.removeprefix("CUTLASS "), f"{fused / two:.2f}", f"{fused / times[PRODUCT]:.2f}"]
+                tile.removeprefix("CUTLASS "), f"{fused / two:.2f}",
+                f"{fused / times[PRODUCT]:.2f}"]
     return markdown(
         ["projection", "tokens", f"weight at {COPY_TB_PER_S} TB/s or {CUBLAS_TFLOPS} TFLOP/s, us",
          "cuBLAS alone, us", "cuBLAS + Inductor, us", "cuBLAS + ours, us", "CUTLASS fused, us",
-         "its tile", "fused / better of two", "fused / cuBLAS alone"], map(row, results("epilogues")["rows"]))
+         "its tile", "fused / better of two", "fused / cuBLAS alone"],
+        map(row, results("epilogues")["rows"]))

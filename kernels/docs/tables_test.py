@@ -12,7 +12,8 @@ def read(name: str) -> str:
 @pytest.mark.parametrize("name", tables.DOCUMENTS)
 def test_a_document_is_up_to_date(name):
     text = read(name)
-    assert documents.fill(text, tables.TABLES) == text, f"run //kernels/docs:tables: {name} is behind the results"
+    assert documents.fill(text, tables.TABLES) == text, (
+        f"run //kernels/docs:tables: {name} is behind the results")
 
 
 def test_every_table_stands_in_a_document():

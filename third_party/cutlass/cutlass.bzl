@@ -18,7 +18,8 @@ def _cutlass_headers_impl(ctx):
     python = json.decode(ctx.read(ctx.attr.python_environment))["python"]
     result = ctx.execute(
         [python, "-m", "pip", "download", "--require-hashes", "--no-deps", "--no-input"] +
-        ["--disable-pip-version-check", "--dest", "wheel", "--requirement", ctx.path(ctx.attr.lock)],
+        ["--disable-pip-version-check", "--dest", "wheel"] +
+        ["--requirement", ctx.path(ctx.attr.lock)],
         timeout = _DOWNLOAD_SECONDS,
     )
     if result.return_code:

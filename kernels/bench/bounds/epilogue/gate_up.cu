@@ -1,8 +1,8 @@
 // The gate and up projections as one, with relu(gate) * up in the epilogue.
 //
-// Rows 2i and 2i + 1 of the weight are gate i and up i, so a thread holds both of a pair. The output
-// is half as wide as the product, which an epilogue's tensors cannot be: it is declared as bytes,
-// [m, n], and the two bytes of a pair are one bf16 of [m, n / 2].
+// Rows 2i and 2i + 1 of the weight are gate i and up i, so a thread holds both of a pair. The
+// output is half as wide as the product, which an epilogue's tensors cannot be: it is declared as
+// bytes, [m, n], and the two bytes of a pair are one bf16 of [m, n / 2].
 #include <cuda_bf16.h>
 
 #include "asynct/dyht.cuh"

@@ -31,7 +31,8 @@ struct Tile {
 template <int kN>
 using DecodeTile = Tile<64, kN, 128, 1, cutlass::gemm::KernelTmaWarpSpecialized,
                         cutlass::epilogue::TmaWarpSpecialized>;
-// Many tokens: two warpgroups share a tile, or take turns, one's epilogue under the other's products.
+// Many tokens: two warpgroups share a tile, or take turns, one's epilogue under the other's
+// products.
 using CooperativeTile = Tile<128, 256, 64, 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
                              cutlass::epilogue::TmaWarpSpecializedCooperative>;
 using PingpongTile = Tile<128, 128, 64, 2, cutlass::gemm::KernelTmaWarpSpecializedPingpong,

@@ -74,7 +74,8 @@ int Launch(int m, int n, int k, const void* x, const void* weight, const void* r
 }  // namespace asynct::epilogue_bench
 
 // new_residual = residual + DyHT_post(x [m, k] weight [n, k]^T); y = DyHT_mlp(new_residual), of the
-// residual as it was rounded. vectors: alpha and gamma of post, of mlp, [n], null for ones; all bf16.
+// residual as it was rounded. vectors: alpha and gamma of post, of mlp, [n], null for ones; all
+// bf16.
 extern "C" __attribute__((visibility("default"))) int epilogue_o_proj(
     int tile, int m, int n, int k, const void* x, const void* weight, const void* residual, void* y,
     void* new_residual, const void* const vectors[4], cudaStream_t stream) {

@@ -97,8 +97,8 @@ def _gate_up_fused(library: Epilogues, tile: int, x, weight, interleaved) -> Out
 
 
 def _qkv_arguments(folded: bool, tokens: int) -> Outputs:
-    """x, weight, alpha and gamma [1] of q and of k, and limit, alpha, gamma of all columns; the last
-    two are missing if folded, else the alphas are [D]."""
+    """x, weight, alpha and gamma [1] of q and of k, and limit, alpha, gamma of all columns; the
+    last two are missing if folded, else the alphas are [D]."""
     inputs = (_random(tokens, HIDDEN), _weight((HEADS + 2 * KV_HEADS) * HEAD_SIZE))
     clamped, passed = (heads * HEAD_SIZE for heads in (HEADS + KV_HEADS, KV_HEADS))
     limit = torch.cat([_one().repeat(clamped), (_one() / 0).repeat(passed)])

@@ -93,7 +93,7 @@ def measure(case: Case, chosen: Callable[[str], bool], rounds: int,
 
 
 def measure_point(point: Point, layers: list[Layer], chosen: Callable[[str], bool], rounds: int,
-                   console: Console) -> Iterator[dict[str, object]]:
+                  console: Console) -> Iterator[dict[str, object]]:
     case, layer = point.case, layers[0]
     rows = attention_cases.sample_rows(case)
     inputs = (case, point.batch, layer, point.query)
@@ -120,13 +120,18 @@ def measure_point(point: Point, layers: list[Layer], chosen: Callable[[str], boo
 
 
 def error_of(launch: Launch, layer: Layer, rows: list[int], want: torch.Tensor) -> float:
-    """The largest relative error of these rows of query; NaN if any row at all holds a NaN."""
+    """The largest relative error of these rows of query; NaN if any row at all holds a NaN.
+
+    Where zeros are right (a gate can close on all that a query sees), anything else is infinitely
+    wrong.
+    """
     launch(layer).fill_(math.nan)
     out = launch(layer)
     if out.isnan().any():
         return math.nan
-    got = out[rows].double().flatten(1)
-    return ((got - want.flatten(1)).norm(dim=1) / want.flatten(1).norm(dim=1)).max().item()
+    want = want.flatten(1)
+    wrong = (out[rows].double().flatten(1) - want).norm(dim=1)
+    return torch.where(wrong == 0, 0.0, wrong / want.norm(dim=1)).max().item()
 
 
 @functools.cache

@@ -145,9 +145,13 @@ def test_a_wrong_kernel_gets_no_time(factor, seed, monkeypatch):
     json.dumps(result, allow_nan=False)
 
 
-def test_a_nan_in_any_row_is_an_error():
+def test_what_counts_as_an_error():
     out = torch.ones(3, 2)
     assert attention_suite.error_of(lambda layer: out.fill_(1), None, [0], torch.ones(1, 2)) == 0
+
+    zeros = torch.zeros(3, 2)
+    assert attention_suite.error_of(lambda layer: out.copy_(zeros), None, [0, 1], zeros[:2]) == 0
+    assert attention_suite.error_of(lambda layer: out.fill_(1), None, [0, 1], zeros[:2]) == math.inf
 
     def broken(layer):
         out.fill_(1)[2, 1] = math.nan

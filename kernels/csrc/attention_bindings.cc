@@ -5,9 +5,11 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "asynct/launch.h"
+#include "asynct/prefill_schedule.h"
 #include "bindings.h"
 
 namespace asynct {
@@ -88,8 +90,92 @@ void BindStructs(py::module_& module) {
            py::kw_only(), "key"_a, "value"_a, "slot_mapping"_a);
 }
 
+void BindDecode(py::module_& module) {
+  py::class_<DecodeShape>(module, "DecodeShape")
+      .def(py::init([](int requests, int heads, int kv_heads, int head_dim, int max_seq_len,
+                       int segment_keys) {
+             return DecodeShape{requests, heads, kv_heads, head_dim, max_seq_len, segment_keys};
+           }),
+           py::kw_only(), "requests"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "max_seq_len"_a,
+           "segment_keys"_a);
+  module.attr("DECODE_PAGE_KEYS") = kPageKeys;
+  module.attr("DECODE_MAX_SEGMENT_KEYS") = kMaxSegmentKeys;
+  module.def("decode_segment_keys", &SegmentKeys, "requests"_a);
+  module.def("decode_workspace_bytes",
+             [](const DecodeShape& shape) { return LayOutDecode(shape).bytes; }, "shape"_a);
+  module.def(
+      "hp1_decode_schedule",
+      [](uintptr_t query_start_loc, uintptr_t seq_lens, const DecodeShape& shape,
+         uintptr_t workspace, uintptr_t stream) {
+        HP1DecodeSchedule(Array<int32_t>(query_start_loc), Array<int32_t>(seq_lens), shape,
+                          Output(workspace), Stream(stream));
+      },
+      py::kw_only(), "query_start_loc"_a, "seq_lens"_a, "shape"_a, "workspace"_a, "stream"_a);
+  module.def(
+      "hp1_decode_paged",
+      [](const AttentionParams& params, const DecodeShape& shape, uintptr_t workspace,
+         uintptr_t stream) { HP1DecodePaged(params, shape, Output(workspace), Stream(stream)); },
+      py::kw_only(), "params"_a, "shape"_a, "workspace"_a, "stream"_a);
+}
+
+void BindPrefillWgmma(py::module_& module) {
+  py::class_<KeyValueRows>(module, "KeyValueRows")
+      .def(py::init([](const HeadsView& key, const HeadsView& value, int64_t rows,
+                       int request_rows) { return KeyValueRows{key, value, rows, request_rows}; }),
+           py::kw_only(), "key"_a, "value"_a, "rows"_a, "request_rows"_a);
+  module.attr("PREFILL_WGMMA_MAX_REQUESTS") = prefill_wgmma::kMaxRequests;
+  module.def("prefill_wgmma_workspace_bytes", &HP1PrefillWgmmaWorkspace, py::kw_only(), "tokens"_a,
+             "requests"_a, "group"_a);
+  module.def(
+      "hp1_prefill_wgmma",
+      [](const AttentionParams& params, const std::optional<KeyValueRows>& rows, int64_t tokens,
+         uintptr_t workspace, uintptr_t stream) {
+        if (rows) {
+          HP1PrefillWgmma(params, *rows, tokens, Output(workspace), Stream(stream));
+        } else {
+          HP1PrefillWgmma(params, tokens, Output(workspace), Stream(stream));
+        }
+      },
+      py::kw_only(), "params"_a, "rows"_a = std::nullopt, "tokens"_a, "workspace"_a, "stream"_a);
+}
+
+void BindPrefillMma(py::module_& module) {
+  module.def(
+      "hp1_prefill_mma",
+      [](const AttentionParams& params, uintptr_t stream) {
+        HP1PrefillMma(params, Stream(stream));
+      },
+      py::kw_only(), "params"_a, "stream"_a);
+}
+
+void BindCache(py::module_& module) {
+  module.def(
+      "reshape_and_cache",
+      [](DataType dtype, const FreshKeyValue& fresh, const PagedCache& cache, int64_t tokens,
+         int kv_heads, int head_dim, uintptr_t stream) {
+        ReshapeAndCache({dtype, fresh, cache, tokens, kv_heads, head_dim}, Stream(stream));
+      },
+      py::kw_only(), "dtype"_a, "fresh"_a, "cache"_a, "tokens"_a, "kv_heads"_a, "head_dim"_a,
+      "stream"_a);
+  module.def(
+      "gather_pages",
+      [](const AttentionParams& params, uintptr_t key, uintptr_t value, int64_t request_rows,
+         int row_multiple, uintptr_t stream) {
+        GatherPages(params, {Output(key), Output(value), request_rows, row_multiple},
+                    Stream(stream));
+      },
+      py::kw_only(), "params"_a, "key"_a, "value"_a, "request_rows"_a, "row_multiple"_a,
+      "stream"_a);
+}
+
 }  // namespace
 
-void BindAttention(py::module_& module) { BindStructs(module); }
+void BindAttention(py::module_& module) {
+  BindStructs(module);
+  BindPrefillWgmma(module);
+  BindDecode(module);
+  BindPrefillMma(module);
+  BindCache(module);
+}
 
 }  // namespace asynct

@@ -1,7 +1,13 @@
 """The kernels of attention, by name."""
 
+from asynct_kernels.attention.decode import DecodePagedKernel
 from asynct_kernels.attention.kernel import AttentionKernel
 from asynct_kernels.attention.library import register
+from asynct_kernels.attention.prefill_wgmma import (
+    PrefillGatherKernel,
+    PrefillSuperPageKernel,
+    PrefillWgmmaKernel,
+)
 from asynct_kernels.attention.reference import ReferenceKernel
 from asynct_kernels.attention.triton_kernels import TritonDecodeKernel, TritonPrefillKernel
 
@@ -9,6 +15,10 @@ _KERNELS: dict[str, AttentionKernel] = {
     kernel.name: kernel
     for kernel in (
         ReferenceKernel(),
+        DecodePagedKernel(),
+        PrefillWgmmaKernel(),
+        PrefillSuperPageKernel(),
+        PrefillGatherKernel(),
         TritonDecodeKernel(),
         TritonPrefillKernel(),
     )

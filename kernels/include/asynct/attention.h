@@ -72,4 +72,13 @@ struct FreshKeyValue {
   const int64_t* slot_mapping;  // [tokens]: block * block_size + slot, or -1 for none
 };
 
+// Keys and values of whole requests in plain tensors [rows, kv_heads, head_dim]: request r's begin at
+// row r * request_rows, or, with 0, where its queries do (then it has no others).
+struct KeyValueRows {
+  HeadsView key;
+  HeadsView value;
+  int64_t rows;
+  int request_rows;
+};
+
 }  // namespace asynct

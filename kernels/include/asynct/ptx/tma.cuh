@@ -14,6 +14,12 @@ __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// Makes this thread's ordinary stores to shared memory visible to the tensor cores and the copy
+// engine, once a barrier has ordered their use behind it.
+__device__ __forceinline__ void fence_shared_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Copies one box to shared memory; its bytes count on `barrier`. Coordinates are in elements, the
 // innermost first. Elements outside the tensor arrive as zeros.
 __device__ __forceinline__ void tma_load_2d(void* destination, const CUtensorMap* map,
@@ -22,6 +28,15 @@ __device__ __forceinline__ void tma_load_2d(void* destination, const CUtensorMap
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(shared_address(destination)),
       "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1)
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load_3d(void* destination, const CUtensorMap* map,
+                                            uint64_t* barrier, int c0, int c1, int c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(destination)),
+      "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
 

@@ -1,0 +1,7 @@
+#include "wgmma_kernel.cuh"
+
+namespace asynct::prefill_wgmma {
+
+template void LaunchAttention<__nv_bfloat16>(const Params&, int, Path, int, cudaStream_t);
+
+}  // namespace asynct::prefill_wgmma

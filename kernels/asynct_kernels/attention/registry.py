@@ -3,6 +3,7 @@
 from asynct_kernels.attention.decode import DecodePagedKernel
 from asynct_kernels.attention.kernel import AttentionKernel
 from asynct_kernels.attention.library import register
+from asynct_kernels.attention.prefill_mma import PrefillMmaKernel
 from asynct_kernels.attention.prefill_wgmma import (
     PrefillGatherKernel,
     PrefillSuperPageKernel,
@@ -16,6 +17,7 @@ _KERNELS: dict[str, AttentionKernel] = {
     for kernel in (
         ReferenceKernel(),
         DecodePagedKernel(),
+        PrefillMmaKernel(),
         PrefillWgmmaKernel(),
         PrefillSuperPageKernel(),
         PrefillGatherKernel(),

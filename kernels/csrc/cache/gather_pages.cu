@@ -32,10 +32,11 @@ __device__ __forceinline__ uint4 Load(const CacheView& view, int64_t block, int6
 
 template <class T, class Stored>
 __global__ void __launch_bounds__(kThreads)
-    GatherPagesKernel(const __grid_constant__ PageGatherParams params) {
+    GatherPagesKernel(const __grid_constant__ AttentionParams params,
+                      const __grid_constant__ GatheredPages pages) {
   const int request = blockIdx.y;
   const int keys = params.seq_lens[request];
-  const int64_t end = CeilDiv(keys, params.row_multiple) * params.row_multiple;
+  const int64_t end = CeilDiv(keys, pages.row_multiple) * pages.row_multiple;
   const int channels = params.kv_heads * params.head_dim;
   const int32_t* blocks = params.block_table + request * params.table_stride;
   for (int i = threadIdx.x * kVector; i < kRows * channels; i += kThreads * kVector) {
@@ -51,31 +52,31 @@ __global__ void __launch_bounds__(kThreads)
       key = Load<T, Stored>(params.cache.key, block, slot, head, channel);
       value = Load<T, Stored>(params.cache.value, block, slot, head, channel);
     }
-    const int64_t to = (request * params.request_rows + row) * channels + i % channels;
-    *reinterpret_cast<uint4*>(static_cast<T*>(params.key) + to) = key;
-    *reinterpret_cast<uint4*>(static_cast<T*>(params.value) + to) = value;
+    const int64_t to = (request * pages.request_rows + row) * channels + i % channels;
+    *reinterpret_cast<uint4*>(static_cast<T*>(pages.key) + to) = key;
+    *reinterpret_cast<uint4*>(static_cast<T*>(pages.value) + to) = value;
   }
 }
 
 template <class T>
-void Dispatch(const PageGatherParams& params, cudaStream_t stream) {
+void Dispatch(const AttentionParams& params, const GatheredPages& pages, cudaStream_t stream) {
   const auto kernel = params.cache.dtype == DataType::kFloat8E4M3
                           ? GatherPagesKernel<T, __nv_fp8_e4m3>
                           : GatherPagesKernel<T, T>;
-  const int64_t rows = CeilDiv(params.max_seq_len, params.row_multiple) * params.row_multiple;
+  const int64_t rows = CeilDiv(params.max_seq_len, pages.row_multiple) * pages.row_multiple;
   const dim3 grid(CeilDiv(rows, kRows), params.requests);
-  kernel<<<grid, kThreads, 0, stream>>>(params);
+  kernel<<<grid, kThreads, 0, stream>>>(params, pages);
   Check(cudaGetLastError(), "gather_pages");
 }
 
 }  // namespace
 
-void GatherPages(const PageGatherParams& params, cudaStream_t stream) {
+void GatherPages(const AttentionParams& params, const GatheredPages& pages, cudaStream_t stream) {
   if (params.requests == 0 || params.max_seq_len == 0) return;
   if (params.dtype == DataType::kBFloat16) {
-    Dispatch<__nv_bfloat16>(params, stream);
+    Dispatch<__nv_bfloat16>(params, pages, stream);
   } else {
-    Dispatch<__half>(params, stream);
+    Dispatch<__half>(params, pages, stream);
   }
 }
 

@@ -18,19 +18,11 @@ struct CacheWriteParams {
   int head_dim;
 };
 
-// Key and value j of request r go to row r * request_rows + j of the copies; the rows from there to
-// the next multiple of `row_multiple` become zeros. What an fp8 cache stores is converted exactly,
-// without its scale, which is left to who reads the copies.
-struct PageGatherParams {
-  DataType dtype;  // of the copies: kFloat16 or kBFloat16, the cache's if that is not fp8
-  PagedCache cache;
-  const int32_t* block_table;  // [requests, table_stride]
-  int64_t table_stride;
-  const int32_t* seq_lens;  // [requests]
-  int requests;
-  int kv_heads;
-  int head_dim;
-  int max_seq_len;
+// Where the keys and values of an attention's requests are copied to: key j of request r to row
+// r * request_rows + j. The rows from there to the next multiple of `row_multiple` become zeros. The
+// copies have the query's type; what an fp8 cache stores is converted exactly, without its scale,
+// which is left to who reads them.
+struct GatheredPages {
   void* key;  // [requests, request_rows, kv_heads, head_dim], contiguous
   void* value;
   int64_t request_rows;  // a multiple of row_multiple, at least max_seq_len

@@ -4,17 +4,20 @@ import re
 
 # The first pattern that is found decides. Fused Inductor kernels carry their operations' names.
 _PATTERNS = [
-    ("attention", r"flash::|FlashAttn|flash_fwd|prepare_varlen|hp1_(decode|prefill)"
+    ("attention decode", r"DecodePaged|hp1_decode"),
+    ("attention prefill", r"HP1Prefill|hp1_prefill"),
+    # Of kernels that serve both.
+    ("attention", r"flash::|FlashAttn|flash_fwd|prepare_varlen|attend_tiles|sum_splits"
                   r"|unified_attention|reduce_segments|paged_attention"),
-    ("cache write", r"reshape_and_cache|concat_and_cache"),
+    ("cache write", r"reshape_and_cache|concat_and_cache|ReshapeAndCache"),
     ("gemm", r"nvjet|gemm|gemv|cutlass|xmma|cublas|splitK|Kernel2|scaled_mm"),
     ("sampler", r"sampl|gumbel|argmax|ArgMax|top_?k|softmax|penalt|temperature|min_p|logit"
                 r"|logprob|_bias_kernel"),
     ("step inputs", r"_prepare_|slot_mapping|block_tables|_combine_sampled|_post_update|idx_mapping"
                     r"|_apply_write|num_sampled|FillFunctor|arange|cumsum|DeviceScan"),
-    ("activation", r"silu|gelu|relu|act_and_mul"),
+    ("activation", r"silu|gelu|relu|ReluAndMul|act_and_mul"),
     ("rope", r"rotary|rope|(?=.*cat)(?=.*(sin|cos|index_select|split|chunk|slice|neg))triton"),
-    ("norm", r"rms|layer_norm|layernorm|rsqrt|uclip|clamp"),
+    ("norm", r"rms|layer_norm|layernorm|rsqrt|uclip|Uclip|clamp"),
     ("quantisation", r"quant|fp8|absmax|amax"),
     ("embedding", r"embedding|indexSelect|gather"),
     ("copy", r"Memcpy|Memset|copy|CatArray|direct_copy|elementwise"),

@@ -1,8 +1,9 @@
-"""A Qwen3 1.7B without its weights: enough for vLLM to run the shape on random ones."""
+"""A Qwen3 without its weights: enough for vLLM to run the shape on random ones."""
 
 import json
 import pathlib
 
+# The 1.7B model's.
 _CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
@@ -24,8 +25,18 @@ _CONFIG = {
     "eos_token_id": 151645,
 }
 
+# What `write` can make different: the sizes that decide a model's speed.
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+         "head_dim", "intermediate_size", "vocab_size")
 
-def write(folder: pathlib.Path) -> pathlib.Path:
-    """Writes config.json into `folder`, which it returns."""
-    (folder / "config.json").write_text(json.dumps(_CONFIG, indent=1))
+
+def write(folder: pathlib.Path, **sizes: int) -> pathlib.Path:
+    """Writes config.json into `folder`, which it returns: the 1.7B shape, or that with other SIZES.
+
+    Raises:
+      ValueError: a name is not one of SIZES.
+    """
+    if unknown := sizes.keys() - set(SIZES):
+        raise ValueError(f"{', '.join(sorted(unknown))}: sizes are {', '.join(SIZES)}")
+    (folder / "config.json").write_text(json.dumps(_CONFIG | sizes, indent=1))
     return folder

@@ -7,15 +7,15 @@ steps. Without --model, it is Qwen3's 1.7B shape on random weights and FlashAtte
 model that AsyncT is compared with.
 """
 
-import dataclasses
+import itertools
 import json
 import os
 import pathlib
-import random
 import secrets
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from absl import app, flags
@@ -25,7 +25,9 @@ from rich.table import Table
 import gpu_trace
 import qwen3_shape
 from kernel_kinds import KINDS
+from machine import describe_machine
 from scenarios import SCENARIOS, Scenario
+from timed_engine import Engine
 
 _MODEL = flags.DEFINE_string("model", None, "Checkpoint folder; Qwen3's 1.7B shape by default.")
 _LOAD_FORMAT = flags.DEFINE_string("load_format", "dummy", "vLLM's; dummy is random weights.")
@@ -33,92 +35,32 @@ _QUANTIZATION = flags.DEFINE_string("quantization", None, "vLLM's, fp8 for one."
 _SCENARIOS = flags.DEFINE_list("scenarios", list(SCENARIOS), f"Of {', '.join(SCENARIOS)}.")
 _OUTPUT = flags.DEFINE_string("output", "step_profile.json", "The JSON file to write.")
 _SECONDS = flags.DEFINE_float("seconds", 3.0, "Time spent on a scenario's timed runs, at least.")
-_DECODE_STEPS = flags.DEFINE_integer("decode_steps", 16, "Output tokens of a profiled decode slice.")
-_MAX_MODEL_LEN = flags.DEFINE_integer("max_model_len", 4096, "vLLM's.")
+_DECODE_STEPS = flags.DEFINE_integer("decode_steps", 16,
+                                     "Output tokens that are profiled, around the middle.")
 _KERNELS = flags.DEFINE_integer("kernels", 8, "Slowest kernels to print of a step.")
 _SEED = flags.DEFINE_integer("seed", None, "Of the prompts; a fresh one by default.")
 
 _LEAST_RUNS = 3
 
 
-class Engine:
-    """vLLM over one model, and what is asked of it here."""
-
-    def __init__(self, model: pathlib.Path, traces: pathlib.Path, seed: int):
-        from vllm import LLM, SamplingParams
-
-        config = json.loads((model / "config.json").read_text())
-        self.layers: int = config["num_hidden_layers"]
-        self._vocabulary: int = config["vocab_size"]
-        self._random = random.Random(seed)
-        self._traces = traces
-        self._sampling = SamplingParams
-        self._llm = LLM(
-            model=str(model), skip_tokenizer_init=True, load_format=_LOAD_FORMAT.value,
-            quantization=_QUANTIZATION.value, dtype="bfloat16", max_model_len=_MAX_MODEL_LEN.value,
-            max_num_batched_tokens=16384, enable_prefix_caching=False, disable_log_stats=True,
-            profiler_config={
-                "profiler": "torch", "torch_profiler_dir": str(traces), "ignore_frontend": True,
-                "torch_profiler_with_stack": False, "torch_profiler_dump_cuda_time_total": False,
-            })
-
-    def run(self, scenario: Scenario) -> float:
-        """Seconds that the scenario takes, on fresh random prompts, greedy, of fixed lengths."""
-        prompts = [{"prompt_token_ids": self._random.choices(range(self._vocabulary),
-                                                             k=scenario.prompt_tokens)}
-                   for _ in range(scenario.requests)]
-        sampling = self._sampling(temperature=0.0, max_tokens=scenario.output_tokens,
-                                  ignore_eos=True, detokenize=False)
-        started = time.perf_counter()
-        outputs = self._llm.generate(prompts, sampling, use_tqdm=False)
-        seconds = time.perf_counter() - started
-        lengths = {len(output.outputs[0].token_ids) for output in outputs}
-        if lengths != {scenario.output_tokens}:
-            raise RuntimeError(f"{scenario.name}: outputs of {lengths} tokens")
-        return seconds
-
-    def profile(self, scenario: Scenario) -> pathlib.Path:
-        """The trace of one run."""
-        before = set(self._traces.iterdir())
-        self._llm.start_profile()
-        try:
-            self.run(scenario)
-        finally:
-            self._llm.stop_profile()
-        written = [path for path in set(self._traces.iterdir()) - before if ".trace.json" in path.name]
-        if len(written) != 1:
-            raise RuntimeError(f"expected one new trace in {self._traces}, found {written}")
-        return written[0]
-
-
-def time_runs(engine: Engine, scenario: Scenario) -> list[float]:
+def time_runs(engine: Engine, scenario: Scenario, seeds: Iterator[int]) -> list[float]:
     """Seconds of each timed run, after one that warms up."""
-    engine.run(scenario)
+    engine.run(scenario, next(seeds))
     runs = []
     while len(runs) < _LEAST_RUNS or sum(runs) < _SECONDS.value:
-        runs.append(engine.run(scenario))
+        runs.append(engine.run(scenario, next(seeds)))
     return runs
 
 
-def measure_wall(engine: Engine, scenario: Scenario) -> dict[str, Any]:
-    """Wall times; of a decode scenario also of a decode step, from a run of one token less."""
-    runs = time_runs(engine, scenario)
+def measure_wall(engine: Engine, scenario: Scenario, seeds: Iterator[int]) -> dict[str, Any]:
+    """Wall times; of a decode scenario also of a decode step, from runs that only prefill."""
+    runs = time_runs(engine, scenario, seeds)
     wall = {"runs": len(runs), "wall_s": statistics.median(runs), "low_s": min(runs),
             "high_s": max(runs)}
     if scenario.decodes:
-        prefill = statistics.median(time_runs(engine,
-                                              dataclasses.replace(scenario, output_tokens=1)))
-        wall["decode_step_us"] = 1e6 * (wall["wall_s"] - prefill) / (scenario.output_tokens - 1)
+        prefill = statistics.median(time_runs(engine, scenario.only_prefill(), seeds))
+        wall["decode_step_us"] = 1e6 * (wall["wall_s"] - prefill) / (max(scenario.outputs) - 1)
     return wall
-
-
-def profiled_slice(scenario: Scenario) -> Scenario:
-    """Of a long decode, a few steps around its middle; any other scenario as it is."""
-    if not scenario.decodes:
-        return scenario
-    steps = min(_DECODE_STEPS.value, scenario.output_tokens)
-    middle = scenario.prompt_tokens + (scenario.output_tokens - steps) // 2
-    return dataclasses.replace(scenario, prompt_tokens=middle, output_tokens=steps)
 
 
 def print_scenario(console: Console, result: dict[str, Any]) -> None:
@@ -157,29 +99,32 @@ def main(_) -> None:
     if unknown:
         raise app.UsageError(f"--scenarios has {unknown}: must be of {list(SCENARIOS)}")
     seed = secrets.randbelow(2**31) if _SEED.value is None else _SEED.value
+    seeds = itertools.count(seed)
     chosen = [SCENARIOS[name] for name in _SCENARIOS.value]
     with tempfile.TemporaryDirectory() as folder:
-        traces = pathlib.Path(folder, "traces")
-        traces.mkdir()
         model = pathlib.Path(_MODEL.value) if _MODEL.value else qwen3_shape.write(pathlib.Path(folder))
         started = time.perf_counter()
-        engine = Engine(model, traces, seed)
+        engine = Engine(model, pathlib.Path(folder, "traces"), load_format=_LOAD_FORMAT.value,
+                        quantization=_QUANTIZATION.value, dtype="bfloat16",
+                        max_model_len=max(scenario.longest for scenario in chosen))
         startup = time.perf_counter() - started
         console.print(f"engine of {_MODEL.value or 'the Qwen3 1.7B shape'} up in {startup:.0f} s, "
                       f"seed {seed}")
         # All wall times first: once attached, the profiler costs time even when it is stopped.
-        walls = {scenario.name: measure_wall(engine, scenario) for scenario in chosen}
+        walls = {scenario.name: measure_wall(engine, scenario, seeds) for scenario in chosen}
         results = []
         for scenario in chosen:
-            steps = gpu_trace.read_steps(engine.profile(profiled_slice(scenario)))
+            trace = engine.profile(scenario.middle(_DECODE_STEPS.value), next(seeds))
+            steps = gpu_trace.read_steps(trace)
             results.append({
-                **dataclasses.asdict(scenario), "wall": walls[scenario.name],
+                **scenario.as_json(), "wall": walls[scenario.name],
                 "sequence": [[s.context_requests, s.context_tokens, s.generation_requests,
                               s.generation_tokens] for s in steps],
                 "phases": gpu_trace.summarise(steps, engine.layers)})
             print_scenario(console, results[-1])
-    report = {"model": _MODEL.value or "qwen3-1.7b-shape", "quantization": _QUANTIZATION.value,
-              "seed": seed, "startup_s": startup, "scenarios": results}
+    report = {"machine": describe_machine(), "model": _MODEL.value or "qwen3-1.7b-shape",
+              "quantization": _QUANTIZATION.value, "seed": seed, "startup_s": startup,
+              "scenarios": results}
     target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), _OUTPUT.value).absolute()
     target.write_text(json.dumps(report, indent=1) + "\n")
     console.print(f"wrote {target}")

@@ -1,42 +1,13 @@
 """Traces written by hand, whose steps, gaps and sums are known."""
 
-import gzip
-import json
 import random
 
 import gpu_trace
 import pytest
+from handwritten_trace import Trace
 from kernel_kinds import kind_of
 
 LAYERS = 3
-
-
-class Trace:
-    """Builds a trace: steps of a worker that launches kernels one by one and graphs of them."""
-
-    def __init__(self):
-        self.events = []
-        self._correlation = 0
-
-    def add(self, cat, name, ts, dur, **args):
-        self.events.append({"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "args": args})
-
-    def step(self, ts, counts):
-        name = "execute_context_{}({})_generation_{}({})".format(*counts)
-        self.add("user_annotation", name, ts, 50.0)
-        self.add("gpu_user_annotation", name, ts + 5, 50.0)
-
-    def launch(self, ts, work, call="cudaLaunchKernel", cat="kernel"):
-        self._correlation += 1
-        self.add("cuda_runtime", call, ts, 1.0, correlation=self._correlation)
-        for name, start, dur in work:
-            self.add(cat, name, start, dur, correlation=self._correlation)
-
-    def write(self, path, rng):
-        rng.shuffle(self.events)
-        with gzip.open(path, "wt") as file:
-            json.dump({"traceEvents": self.events + [{"ph": "M", "name": "process_name"}]}, file)
-        return path
 
 
 @pytest.fixture
@@ -115,7 +86,13 @@ def test_a_trace_without_gpu_work_is_refused(tmp_path, rng):
      "attention"),
     ("void flash::prepare_varlen_num_blocks_kernel<1, true>(int)", "attention"),
     ("void cutlass::device_kernel<flash::FlashAttnFwdCombine<...>>", "attention"),
+    ("void asynct::DecodePagedKernel<...>(asynct::AttentionParams)", "attention decode"),
+    ("void asynct::HP1PrefillMmaKernel<...>(asynct::AttentionParams)", "attention prefill"),
+    ("attend_tiles", "attention"),
     ("void vllm::reshape_and_cache_flash_kernel<...>", "cache write"),
+    ("void asynct::PostAttnPreMlpUclipOutKernel<...>(...)", "norm"),
+    ("void asynct::QkUclipNormKernel<...>(...)", "norm"),
+    ("void asynct::ReluAndMulKernel<...>(...)", "activation"),
     ("triton_poi_fused_mul_silu_slice_1", "activation"),
     ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_2", "norm"),
     ("triton_red_fused__to_copy_add_cat_index_select_mean_mul_pow_rsqrt_split_sub_3", "rope"),

@@ -5,7 +5,7 @@ import torch
 from asynct_kernels import checks
 from asynct_kernels.attention import library
 from asynct_kernels.attention.kernel import FRESH_REFUSED, AttentionKernel
-from asynct_kernels.attention.problem import FLOAT8, check_workspace
+from asynct_kernels.attention.problem import FLOAT8, check_bound, check_workspace
 from asynct_kernels.attention.registry import find_kernel
 from asynct_kernels.gate import GateParams
 
@@ -126,6 +126,9 @@ def _arguments(
         raise TypeError(f"gate is a {type(gate).__name__}: must be a GateParams")
     if query.dim() != 3:
         raise ValueError(f"query has shape {list(query.shape)}: must be [T, H, D]")
+    for name, bound in (("max_query_len", max_query_len), ("max_seq_len", max_seq_len)):
+        if bound is not None:
+            check_bound(name, bound)
     if k_cache.dtype == FLOAT8:
         k_scale = 1.0 if k_scale is None else k_scale
         v_scale = 1.0 if v_scale is None else v_scale

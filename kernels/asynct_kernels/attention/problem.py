@@ -170,10 +170,7 @@ class AttentionProblem:
         checks.shape("block_table", self.block_table, [(self.requests, self.block_table.shape[1])])
         for name, value in (("max_query_len", self.max_query_len),
                             ("max_seq_len", self.max_seq_len)):
-            if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
-                raise TypeError(f"{name} is {value!r} ({type(value).__name__}): must be an int")
-            if value < 0:
-                raise ValueError(f"{name} is {value}: must be at least 0")
+            check_bound(name, value)
         room = self.block_table.shape[1] * self.block_size
         if self.max_seq_len > room:
             raise ValueError(f"max_seq_len is {self.max_seq_len}: block_table has room for {room} "
@@ -204,6 +201,14 @@ class AttentionProblem:
         _check_tensor("slot_mapping", fresh.slot_mapping, "[T]", torch.int64)
         checks.same_device("slot_mapping", fresh.slot_mapping, "query", self.query)
         checks.shape("slot_mapping", fresh.slot_mapping, [(self.tokens,)])
+
+
+def check_bound(name: str, value: object) -> None:
+    """Raises unless `value` is an int of at least 0, possibly one that is being traced."""
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}): must be an int")
+    if value < 0:
+        raise ValueError(f"{name} is {value}: must be at least 0")
 
 
 def read_bounds(query_start_loc: torch.Tensor, seq_lens: torch.Tensor) -> tuple[int, int]:

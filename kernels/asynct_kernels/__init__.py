@@ -1,6 +1,7 @@
 """Kernels of AsyncT: AsyncI attention, DyHT and ReGLU."""
 
 from asynct_kernels.attention import attend, attention_kernels, explain, workspace_bytes
+from asynct_kernels.attention.cache import reshape_and_cache
 from asynct_kernels.gate import GateParams, apply_gate
 from asynct_kernels.ops import (
     fused_add_uclip_norm,
@@ -22,6 +23,7 @@ __all__ = [
     "post_attn_pre_mlp_uclip_out",
     "qk_uclip_norm",
     "relu_and_mul",
+    "reshape_and_cache",
     "uclip_norm",
     "workspace_bytes",
 ]

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+import asynct_kernels.attention.reference
 from asynct_kernels import attend
 from asynct_kernels.reference import attention
 from oracle import requests
@@ -28,6 +29,14 @@ def test_equals_the_dense_reference(seed, case, kernel, device):
         expected[rows] = attention(query, key, value, call.gate)
     assert torch.equal(output[:call.tokens], expected[:call.tokens])
     assert output[call.tokens:].isnan().all()
+
+
+@runs(CASES, ["reference"])
+def test_long_requests_are_cut(seed, case, kernel, device, monkeypatch):
+    given = case.make(device).arguments()
+    expected = run(kernel, given)
+    monkeypatch.setattr(asynct_kernels.attention.reference, "_CHUNK_SCORES", 200)
+    assert torch.equal(run(kernel, given).nan_to_num(7.0), expected.nan_to_num(7.0))
 
 
 @runs([STEP], ["reference"])

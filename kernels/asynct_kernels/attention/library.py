@@ -42,8 +42,10 @@ def _schema(kernel: AttentionKernel) -> str:
         "Tensor(a!) out", "Tensor(b!)? workspace", "Tensor query", f"Tensor{k_cache}",
         f"Tensor{v_cache}", "Tensor block_table", "Tensor query_start_loc", "Tensor seq_lens",
         "Tensor sigma", "Tensor alpha", "Tensor gamma", "float? scale", "float[] weights",
-        "bool relu_pre", "float clip_min", "float clip_max", "SymInt? max_query_len=None",
-        "SymInt? max_seq_len=None", "Tensor? k_scale=None", "Tensor? v_scale=None"]
+        "bool relu_pre", "float clip_min", "float clip_max",
+        "*",  # not all kernels have all that follows: they go by name
+        "SymInt? max_query_len=None", "SymInt? max_seq_len=None", "Tensor? k_scale=None",
+        "Tensor? v_scale=None"]
     if writes_cache:
         arguments += ["Tensor? key=None", "Tensor? value=None", "Tensor? slot_mapping=None"]
     arguments += [f"int? {keyword}=None" for keyword in kernel.tuning]
@@ -57,8 +59,8 @@ def problem(*args, **kwargs) -> AttentionProblem:
 
 def _problem(
     query, k_cache, v_cache, block_table, query_start_loc, seq_lens, sigma, alpha, gamma, scale,
-    weights, relu_pre, clip_min, clip_max, max_query_len=None, max_seq_len=None, k_scale=None,
-    v_scale=None, key=None, value=None, slot_mapping=None, *, read, **tuning
+    weights, relu_pre, clip_min, clip_max, *, read, max_query_len=None, max_seq_len=None,
+    k_scale=None, v_scale=None, key=None, value=None, slot_mapping=None, **tuning
 ) -> AttentionProblem:
     if max_query_len is None or max_seq_len is None:
         # A fake tensor has nothing to read: what the shapes allow, which nothing depends on there.

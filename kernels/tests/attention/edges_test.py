@@ -78,4 +78,4 @@ def test_padding_gets_zeros_and_what_no_request_owns_stays(seed, case, kernel, d
 @runs([Case(name="nothing", query_lens=(0,), seq_lens=(0,)),
        Case(name="no-query", query_lens=(0, 0), seq_lens=(20, 0), padding=3)])
 def test_nothing_to_do(seed, case, kernel, device):
-    assert run(kernel, case.make(device).arguments()).isnan().all()
+    assert run(kernel, arguments(kernel, case.make(device))).isnan().all()

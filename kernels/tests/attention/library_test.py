@@ -19,11 +19,9 @@ CASES = [
 LAUNCHES = {
     "hp1_decode_paged": ["DecodeScheduleKernel", "DecodePagedKernel"],
     "hp1_prefill_mma": ["PrefillMmaKernel"],
-    "hp1_prefill_wgmma": ["prefill_wgmma::ScheduleKernel", "prefill_wgmma::Kernel"],
-    "hp1_prefill_super_page": ["ReshapeAndCacheKernel", "prefill_wgmma::ScheduleKernel",
-                               "prefill_wgmma::Kernel"],
-    "hp1_prefill_gather": ["GatherPagesKernel", "prefill_wgmma::ScheduleKernel",
-                           "prefill_wgmma::Kernel"],
+    "hp1_prefill_wgmma": ["ScheduleKernel", "prefill_wgmma::Kernel"],
+    "hp1_prefill_super_page": ["ReshapeAndCacheKernel", "ScheduleKernel", "prefill_wgmma::Kernel"],
+    "hp1_prefill_gather": ["GatherPagesKernel", "ScheduleKernel", "prefill_wgmma::Kernel"],
     "triton_decode": ["attend_tiles", "sum_splits"],
     "triton_prefill": ["attend_tiles"],
 }

@@ -1,6 +1,6 @@
 """Turns the scheduler's tensors into a step's metadata, once a step for all layers."""
 
-from typing import ClassVar
+import dataclasses
 
 import torch
 from vllm.config import VllmConfig
@@ -11,18 +11,26 @@ from vllm.v1.attention.backend import (
 )
 from vllm.v1.kv_cache_interface import AttentionSpec
 
+from asynct_kernels.attention import LayerShape
 from asynct_vllm import counters
-from asynct_vllm.metadata import AsyncTMetadata
-from asynct_vllm.plan import StepShape, plan
+from asynct_vllm.decode_schedule import DecodeScheduler
+from asynct_vllm.impl import AsyncTImpl
+from asynct_vllm.kernel_work import KernelCall, KernelWork
+from asynct_vllm.metadata import AsyncTMetadata, Work
+from asynct_vllm.plan import DECODE_PAGED, Plan, StepShape, plan
 from asynct_vllm.settings import settings
-from asynct_vllm.torch_paths import PATHS
+from asynct_vllm.torch_paths import TorchWork
 from asynct_vllm.torch_paths.batch import Batch
+
+# A plan for one decode says what serves decodes, whatever the step.
+_ONE_DECODE = StepShape(num_decodes=1, num_prefills=0, num_tokens=1, max_query_len=1, max_seq_len=1)
 
 
 class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
     """Serves vLLM's model runners V1 and V2; never waits for the device."""
 
-    _cudagraph_support: ClassVar[AttentionCGSupport] = AttentionCGSupport.NEVER
+    # Model runner V1 puts requests of one query token first, as V2 always does.
+    reorder_batch_threshold = 1
 
     def __init__(
         self,
@@ -33,6 +41,21 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         self.settings = settings()
+        self.capability = _capability(device)
+        self.impl = _impl(vllm_config)
+        self.layer = _layer_shape(vllm_config, kv_cache_spec)
+        self.scheduler: DecodeScheduler | None = None
+
+    @classmethod
+    def get_cudagraph_support(
+        cls, vllm_config: VllmConfig, kv_cache_spec: AttentionSpec
+    ) -> AttentionCGSupport:
+        """Decodes are captured where a kernel serves them."""
+        capability = _capability(vllm_config.device_config.device)
+        layer = _layer_shape(vllm_config, kv_cache_spec)
+        if plan(_ONE_DECODE, layer, capability, settings()).decode is None:
+            return AttentionCGSupport.NEVER
+        return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
 
     def build(
         self,
@@ -49,8 +72,29 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         common = common_attn_metadata
         if common.causal is not True:
             raise ValueError(f"causal={common.causal}: AsyncI attention is causal")
+        query_start = tuple(common.query_start_loc_cpu[: common.num_reqs + 1].tolist())
+        num_decodes = _num_decodes(query_start)
+        shape = StepShape(
+            num_decodes=num_decodes,
+            num_prefills=common.num_reqs - num_decodes,
+            num_tokens=query_start[-1],
+            max_query_len=common.max_query_len,
+            # Dummy steps may claim more than a row of the table has room for.
+            max_seq_len=min(common.max_seq_len, self._room(common)),
+        )
+        step_plan = plan(shape, self.layer, self.capability, self.settings)
+        if step_plan.torch_path is None:
+            work: Work = self._kernel_work(step_plan, common, shape, query_start[num_decodes])
+        else:
+            work = self._torch_work(step_plan, common, query_start)
+        for path, rows in work.served():
+            counters.count(path, common.slot_mapping[rows])
+        return AsyncTMetadata(step_plan, shape.num_tokens, work)
+
+    def _torch_work(
+        self, step_plan: Plan, common: CommonAttentionMetadata, query_start: tuple[int, ...]
+    ) -> TorchWork:
         num_requests = common.num_reqs
-        query_start = tuple(common.query_start_loc_cpu[: num_requests + 1].tolist())
         batch = Batch.build(
             query_start=query_start,
             max_seq_lens=_max_seq_lens(common),
@@ -59,16 +103,90 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             block_table=common.block_table_tensor[:num_requests],
             block_size=self.kv_cache_spec.block_size,
         )
-        shape = StepShape(
-            num_requests=num_requests,
-            num_tokens=batch.num_tokens,
-            max_query_len=common.max_query_len,
-            max_seq_len=max(batch.max_seq_lens),
+        return TorchWork.prepare(step_plan.torch_path, batch, self.settings.bucket_tokens)
+
+    def _kernel_work(
+        self,
+        step_plan: Plan,
+        common: CommonAttentionMetadata,
+        shape: StepShape,
+        num_decode_tokens: int,
+    ) -> KernelWork:
+        calls = []
+        if step_plan.decode is not None:
+            calls.append(self._decode_call(step_plan.decode, common, shape, num_decode_tokens))
+        if step_plan.prefill is not None:
+            requests = slice(shape.num_decodes, common.num_reqs)
+            starts = common.query_start_loc[requests.start : requests.stop + 1]
+            calls.append(KernelCall(
+                kernel=step_plan.prefill,
+                rows=slice(num_decode_tokens, shape.num_tokens),
+                block_table=common.block_table_tensor[requests],
+                query_start_loc=starts - num_decode_tokens,
+                seq_lens=common.seq_lens[requests],
+                max_query_len=shape.max_query_len,
+                max_seq_len=shape.max_seq_len,
+            ))
+        return KernelWork(tuple(calls))
+
+    def _decode_call(
+        self, kernel: str, common: CommonAttentionMetadata, shape: StepShape, num_tokens: int
+    ) -> KernelCall:
+        # Views of vLLM's own buffers: a captured graph reads them again in each replay.
+        query_start_loc = common.query_start_loc[: shape.num_decodes + 1]
+        seq_lens = common.seq_lens[: shape.num_decodes]
+        call = KernelCall(
+            kernel=kernel,
+            rows=slice(0, num_tokens),
+            block_table=common.block_table_tensor[: shape.num_decodes],
+            query_start_loc=query_start_loc,
+            seq_lens=seq_lens,
+            max_query_len=1,
+            max_seq_len=self._room(common),  # Of every replay.
         )
-        step_plan = plan(shape, self.device, self.settings)
-        work = PATHS[step_plan.path].prepare(batch, step_plan.bucket_tokens)
-        counters.count(step_plan.path, common.slot_mapping[: batch.num_tokens])
-        return AsyncTMetadata(step_plan, batch, work)
+        if kernel != DECODE_PAGED:
+            return call
+        if self.scheduler is None:
+            self.scheduler = DecodeScheduler.make(
+                heads=self.impl.num_heads, kv_heads=self.impl.num_kv_heads,
+                head_dim=self.impl.head_size, max_seq_len=call.max_seq_len,
+                max_requests=self.vllm_config.scheduler_config.max_num_seqs, device=self.device)
+        tuning = self.scheduler.schedule(query_start_loc, seq_lens)
+        return dataclasses.replace(call, workspace=self.scheduler.workspace, tuning=tuning)
+
+    def _room(self, common: CommonAttentionMetadata) -> int:
+        """Keys that a row of the block table has room for."""
+        return common.block_table_tensor.shape[1] * self.kv_cache_spec.block_size
+
+
+def _capability(device: torch.device | str) -> tuple[int, int] | None:
+    device = torch.device(device)
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+
+
+def _impl(vllm_config: VllmConfig) -> AsyncTImpl:
+    """That of a layer with AsyncI attention; the model's have heads and gate settings in common."""
+    layers = vllm_config.compilation_config.static_forward_context.values()
+    impls = (getattr(layer, "impl", None) for layer in layers)
+    return next(impl for impl in impls if isinstance(impl, AsyncTImpl))
+
+
+def _layer_shape(vllm_config: VllmConfig, kv_cache_spec: AttentionSpec) -> LayerShape:
+    impl = _impl(vllm_config)
+    return LayerShape(
+        dtype=vllm_config.model_config.dtype,
+        head_dim=impl.head_size,
+        group=impl.num_heads // impl.num_kv_heads,
+        block_size=kv_cache_spec.block_size,
+        window=impl.gate.window,
+        float8_cache=impl.kv_cache_dtype.startswith("fp8"),
+    )
+
+
+def _num_decodes(query_start: tuple[int, ...]) -> int:
+    """How many requests before the first of more than one query token."""
+    pairs = enumerate(zip(query_start, query_start[1:]))
+    return next((i for i, (start, stop) in pairs if stop - start > 1), len(query_start) - 1)
 
 
 def _max_seq_lens(common: CommonAttentionMetadata) -> tuple[int, ...]:

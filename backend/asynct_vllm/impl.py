@@ -10,7 +10,6 @@ from vllm.v1.attention.backend import AttentionImpl, AttentionLayer, AttentionTy
 from asynct_kernels import GateParams
 from asynct_vllm import kv_cache as paged
 from asynct_vllm.metadata import AsyncTMetadata
-from asynct_vllm.torch_paths import PATHS
 
 KV_CACHE_DTYPES = ("auto", "float16", "bfloat16")
 
@@ -145,9 +144,6 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         if attn_metadata is None:
             return output.zero_()
         k_cache, v_cache = paged.split(kv_cache)
-        batch = attn_metadata.batch
-        PATHS[attn_metadata.plan.path].attend(
-            query, k_cache, v_cache, self.gate, batch, attn_metadata.work, output
-        )
-        output[batch.num_tokens :] = 0
+        attn_metadata.work.attend(query, k_cache, v_cache, self.gate, output)
+        output[attn_metadata.num_tokens :] = 0
         return output

@@ -1,24 +1,37 @@
 """What every attention layer of a step shares."""
 
 import dataclasses
-from typing import Any
+from typing import Protocol
 
+import torch
 from vllm.v1.attention.backend import AttentionMetadata
 
+from asynct_kernels import GateParams
 from asynct_vllm.plan import Plan
-from asynct_vllm.torch_paths.batch import Batch
+
+
+class Work(Protocol):
+    """What the plan's paths prepared for all layers of the step."""
+
+    def served(self) -> list[tuple[str, slice]]:
+        """The paths and the query rows that each serves."""
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        gate: GateParams,
+        output: torch.Tensor,
+    ) -> None:
+        """Writes the step's rows of output [T, H, D], for query [T, H, D] and one layer's caches
+        [num_blocks, block_size, H_kv, D]."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AsyncTMetadata(AttentionMetadata):
-    """A step: its requests, the plan, and the plan's work.
-
-    Attributes:
-        plan: which path serves the step.
-        batch: the requests.
-        work: what the path's `prepare` made of the batch, indices included.
-    """
+    """A step: its plan, its number of query tokens, and the work of each layer."""
 
     plan: Plan
-    batch: Batch
-    work: Any
+    num_tokens: int
+    work: Work

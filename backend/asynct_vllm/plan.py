@@ -1,17 +1,35 @@
 """The plan of a step: what serves its attention, and why. Pure, of what the host knows."""
 
 import dataclasses
+import functools
 
-import torch
-
+from asynct_kernels.attention import LayerShape, find_kernel
 from asynct_vllm.settings import Settings, TorchPath
+
+DECODE_PAGED = "hp1_decode_paged"
+PREFILL_WGMMA = "hp1_prefill_wgmma"
+
+# In the order in which they are preferred.
+DECODE_KERNELS = (DECODE_PAGED, "triton_decode")
+PREFILL_KERNELS = (PREFILL_WGMMA, "hp1_prefill_mma", "triton_prefill")
+
+DEFAULT_TORCH_PATH: TorchPath = "gather"
 
 
 @dataclasses.dataclass(frozen=True)
 class StepShape:
-    """A step as the host sees it: lengths in tokens, `max_seq_len` being an upper bound."""
+    """A step as the host sees it; requests of one query token, the decodes, come first.
 
-    num_requests: int
+    Attributes:
+        num_decodes: leading requests of at most one query token, those that pad a graph included.
+        num_prefills: the other requests.
+        num_tokens: query tokens.
+        max_query_len: of one request.
+        max_seq_len: an upper bound of a request's keys.
+    """
+
+    num_decodes: int
+    num_prefills: int
     num_tokens: int
     max_query_len: int
     max_seq_len: int
@@ -19,24 +37,88 @@ class StepShape:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What serves a step's attention."""
+    """What serves a step's attention.
 
-    path: TorchPath
-    bucket_tokens: int
+    Attributes:
+        torch_path: the PyTorch path that serves the whole step; None where kernels do.
+        decode, prefill: the kernels (`asynct_kernels.attention_kernels()`) of the requests of one
+            query token and of the others; None where there are none of them.
+        reason: why, with what each preferred kernel was passed over for.
+    """
+
+    torch_path: TorchPath | None
+    decode: str | None
+    prefill: str | None
     reason: str
 
     def __str__(self) -> str:
-        return f"attention: {self.path}, {self.bucket_tokens} bucket tokens ({self.reason})"
+        served = [f"{part} by {name}" for part, name in (
+            ("whole step", self.torch_path), ("decodes", self.decode), ("prefills", self.prefill))
+            if name is not None]
+        return f"attention: {', '.join(served) or 'nothing to do'} ({self.reason})"
 
 
-def plan(shape: StepShape, device: torch.device, settings: Settings) -> Plan:
-    """Chooses what serves a step of this shape. Pure: equal arguments give equal plans."""
+def plan(
+    shape: StepShape, layer: LayerShape, capability: tuple[int, int] | None, settings: Settings
+) -> Plan:
+    """Chooses what serves a step. Pure: equal arguments give equal plans.
+
+    Whether the decodes have a kernel, and which, depends on the layer and the device alone: a
+    captured graph of decodes replays what was planned when it was captured.
+
+    Args:
+        shape: the step.
+        layer: what the attention layers have in common.
+        capability: of the CUDA device; None on any other.
+        settings: the user's choices.
+    """
+    if settings.torch_path is not None:
+        return Plan(settings.torch_path, None, None,
+                    f"VLLM_HP1_TORCH_PATH is {settings.torch_path}")
+    decode = _choose(_allowed(DECODE_KERNELS, settings), layer, capability)
+    allowed = _allowed(PREFILL_KERNELS, settings)
+    wgmma_first = shape.max_query_len >= settings.wgmma_min_tq
+    if not wgmma_first:
+        allowed = tuple(name for name in allowed if name != PREFILL_WGMMA)
+    prefill = _choose(allowed, layer, capability)
+    if decode.kernel is None or prefill.kernel is None:
+        return Plan(DEFAULT_TORCH_PATH, None, None,
+                    "no kernel serves: " + "; ".join(decode.passed_over + prefill.passed_over))
+    reasons = [f"{shape.num_decodes} decodes, {shape.num_prefills} prefills of at most "
+               f"{shape.max_query_len} tokens, {shape.max_seq_len} keys"]
+    if shape.num_prefills and not wgmma_first:
+        reasons.append(f"VLLM_HP1_WGMMA_MIN_TQ is {settings.wgmma_min_tq}")
     return Plan(
-        path=settings.torch_path,
-        bucket_tokens=settings.bucket_tokens,
-        reason=(
-            f"PyTorch on {device.type} as VLLM_HP1_TORCH_PATH says: {shape.num_requests} requests, "
-            f"{shape.num_tokens} query tokens, at most {shape.max_query_len} of one request and "
-            f"{shape.max_seq_len} keys"
-        ),
-    )
+        torch_path=None,
+        decode=decode.kernel if shape.num_decodes else None,
+        prefill=prefill.kernel if shape.num_prefills else None,
+        reason="; ".join(reasons + [*decode.passed_over] * bool(shape.num_decodes)
+                         + [*prefill.passed_over] * bool(shape.num_prefills)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """The first kernel that can serve, and what those before it were passed over for."""
+
+    kernel: str | None
+    passed_over: tuple[str, ...]
+
+
+@functools.cache
+def _choose(
+    names: tuple[str, ...], layer: LayerShape, capability: tuple[int, int] | None
+) -> _Choice:
+    passed_over = []
+    for name in names:
+        reasons = find_kernel(name).layer_reasons(layer, capability)
+        if not reasons:
+            return _Choice(name, tuple(passed_over))
+        passed_over.append(f"not {name}: {', '.join(reasons)}")
+    return _Choice(None, tuple(passed_over))
+
+
+def _allowed(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
+    """Those of `names` that the settings do not turn off."""
+    return tuple(name for name in names
+                 if (settings.use_cuda or not name.startswith("hp1_"))
+                 and (settings.prefill_wgmma or name != PREFILL_WGMMA))

@@ -26,6 +26,12 @@ def _positive_integer(text: str) -> int:
     return int(text)
 
 
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("0 or 1")
+    return text == "1"
+
+
 def _setting(default: Any, variable: str, parse: Callable[[str], Any], meaning: str) -> Any:
     """A field; `parse` turns the variable's text into its value, or raises what is allowed."""
     metadata = {"variable": variable, "parse": parse, "meaning": meaning}
@@ -36,12 +42,12 @@ def _setting(default: Any, variable: str, parse: Callable[[str], Any], meaning: 
 class Settings:
     """What a user can choose. Each field's metadata names its variable and what it means."""
 
-    torch_path: TorchPath = _setting(
-        "gather",
+    torch_path: TorchPath | None = _setting(
+        None,
         "VLLM_HP1_TORCH_PATH",
         _one_of(*get_args(TorchPath)),
-        "the PyTorch attention path: one request at a time, one padded batch, length buckets, or "
-        "vectorised gather",
+        "serve everything by this PyTorch path: one request at a time, one padded batch, length "
+        "buckets, or vectorised gather; unset, by kernels, and by gather where there are none",
     )
     bucket_tokens: int = _setting(
         131072,
@@ -49,6 +55,21 @@ class Settings:
         _positive_integer,
         "the most that one batch of the bucketed path (padded keys) or of the gather path (padded "
         "query and key pairs) holds, unless a single request or query row needs more",
+    )
+    use_cuda: bool = _setting(
+        True, "VLLM_HP1_USE_CUDA", _switch, "whether CUDA kernels serve; if not, Triton's do"
+    )
+    prefill_wgmma: bool = _setting(
+        True,
+        "VLLM_HP1_PREFILL_WGMMA",
+        _switch,
+        "whether the wgmma prefill serves; if not, the mma prefill does",
+    )
+    wgmma_min_tq: int = _setting(
+        64,
+        "VLLM_HP1_WGMMA_MIN_TQ",
+        _positive_integer,
+        "the least query tokens of a step's longest prefill that the wgmma prefill serves",
     )
 
     @classmethod

@@ -8,7 +8,7 @@ from comparison import check, every_path, random_gate
 from synthetic_step import SyntheticStep
 from vllm.v1.attention.backend import AttentionCGSupport
 
-from asynct_vllm import counters
+from asynct_vllm import builder, counters
 from asynct_vllm.builder import AsyncTMetadataBuilder
 from asynct_vllm.settings import Settings
 from asynct_vllm.torch_paths import PATHS
@@ -35,8 +35,8 @@ def test_prepares_once_a_step_for_all_layers(path, step):
     assert prepare.call_count == 1
     assert attend.call_count == num_layers
     for call in attend.call_args_list:
-        assert call.args[4] is metadata.batch
-        assert call.args[5] is metadata.work
+        assert call.args[4] is metadata.work.batch
+        assert call.args[5] is metadata.work.prepared
 
 
 @every_path
@@ -49,8 +49,8 @@ def test_never_reads_the_device(path, step):
     counters.reset()
     metadata = step.build(Settings(path, 300))
     counters.reset()
-    assert metadata.batch.positions.device.type == "meta"
-    assert metadata.batch.positions.shape == (sum(QUERY_LENS),)
+    assert metadata.work.batch.positions.device.type == "meta"
+    assert metadata.work.batch.positions.shape == (sum(QUERY_LENS),)
 
 
 @every_path
@@ -107,6 +107,12 @@ def test_refuses_what_is_not_causal(causal, step):
         step.build(Settings())
 
 
-def test_claims_no_graphs():
-    support = AsyncTMetadataBuilder.get_cudagraph_support(None, None)
-    assert support is AttentionCGSupport.NEVER
+@pytest.mark.parametrize(("capability", "support"), (
+    (None, AttentionCGSupport.NEVER),
+    ((9, 0), AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE),
+))
+def test_claims_graphs_where_a_kernel_serves_decodes(capability, support, step, monkeypatch):
+    monkeypatch.setattr(builder, "_capability", lambda device: capability)
+    claimed = AsyncTMetadataBuilder.get_cudagraph_support(
+        step.vllm_config(dtype=torch.bfloat16), step.kv_cache_spec())
+    assert claimed is support

@@ -31,9 +31,9 @@ def batch_of(query_lens, seq_lens) -> Batch:
 def test_every_row_is_in_one_chunk(budget, seed):
     step = random_step(random.Random(seed), requests=20)
     metadata = step.build(Settings("gather", budget))
-    targets = torch.cat([chunk.target for chunk in metadata.work])
-    assert torch.equal(targets.sort().values, torch.arange(metadata.batch.num_tokens))
-    for chunk in metadata.work:
+    targets = torch.cat([chunk.target for chunk in metadata.work.prepared])
+    assert torch.equal(targets.sort().values, torch.arange(metadata.num_tokens))
+    for chunk in metadata.work.prepared:
         assert torch.equal(chunk.rows.flatten()[chunk.source], chunk.target)
         assert (chunk.positions.flatten()[chunk.source] >= 0).all()
         assert (chunk.positions >= 0).sum() == len(chunk.source)

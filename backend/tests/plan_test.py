@@ -1,4 +1,4 @@
-"""The plan: pure, frozen, and printed with its reason."""
+"""The plan: pure, frozen, what it prefers, and the reasons that it gives."""
 
 import dataclasses
 from typing import get_args
@@ -6,26 +6,91 @@ from typing import get_args
 import pytest
 import torch
 
+from asynct_kernels.attention import LayerShape
 from asynct_vllm.plan import StepShape, plan
 from asynct_vllm.settings import Settings, TorchPath
 
-SHAPE = StepShape(num_requests=16, num_tokens=530, max_query_len=512, max_seq_len=2048)
-CPU = torch.device("cpu")
+MIXED = StepShape(
+    num_decodes=15, num_prefills=1, num_tokens=527, max_query_len=512, max_seq_len=2048
+)
+LAYER = LayerShape(
+    dtype=torch.bfloat16, head_dim=128, group=2, block_size=16, window=3, float8_cache=False
+)
+HOPPER, AMPERE = (9, 0), (8, 0)
 
 
+@pytest.mark.parametrize("capability", (None, HOPPER))
 @pytest.mark.parametrize("path", get_args(TorchPath))
-def test_serves_by_the_path_that_is_set(path):
-    chosen = plan(SHAPE, CPU, Settings(path, 4096))
-    assert (chosen.path, chosen.bucket_tokens) == (path, 4096)
+def test_a_path_that_is_set_serves_the_whole_step(path, capability):
+    chosen = plan(MIXED, LAYER, capability, Settings(torch_path=path))
+    assert (chosen.torch_path, chosen.decode, chosen.prefill) == (path, None, None)
+    assert "VLLM_HP1_TORCH_PATH" in str(chosen)
+
+
+def test_without_a_gpu_pytorch_serves_and_says_why():
+    chosen = plan(MIXED, LAYER, None, Settings())
+    assert chosen.torch_path == "gather"
+    assert "not hp1_decode_paged: query is on no CUDA device" in str(chosen)
+
+
+def test_on_hopper():
+    chosen = plan(MIXED, LAYER, HOPPER, Settings())
+    assert (chosen.decode, chosen.prefill) == ("hp1_decode_paged", "hp1_prefill_wgmma")
+    assert "15 decodes, 1 prefills" in str(chosen)
+
+
+def test_on_ampere():
+    chosen = plan(MIXED, LAYER, AMPERE, Settings())
+    assert chosen.prefill == "hp1_prefill_mma"
+    assert "not hp1_prefill_wgmma" in chosen.reason
+
+
+def test_only_what_is_there_is_served():
+    decodes = dataclasses.replace(MIXED, num_prefills=0, max_query_len=1)
+    assert plan(decodes, LAYER, HOPPER, Settings()).prefill is None
+    prefills = dataclasses.replace(MIXED, num_decodes=0)
+    assert plan(prefills, LAYER, HOPPER, Settings()).decode is None
+
+
+def test_short_chunks_are_not_wgmmas():
+    short = dataclasses.replace(MIXED, max_query_len=63)
+    chosen = plan(short, LAYER, HOPPER, Settings())
+    assert chosen.prefill == "hp1_prefill_mma"
+    assert "VLLM_HP1_WGMMA_MIN_TQ" in chosen.reason
+    assert plan(short, LAYER, HOPPER, Settings(wgmma_min_tq=63)).prefill == "hp1_prefill_wgmma"
+
+
+def test_settings_turn_kernels_off():
+    assert plan(MIXED, LAYER, HOPPER, Settings(prefill_wgmma=False)).prefill == "hp1_prefill_mma"
+    triton = plan(MIXED, LAYER, HOPPER, Settings(use_cuda=False))
+    assert (triton.decode, triton.prefill) == ("triton_decode", "triton_prefill")
+
+
+def test_a_shape_that_cuda_does_not_take_is_tritons_and_says_why():
+    odd = dataclasses.replace(LAYER, head_dim=80)
+    chosen = plan(MIXED, odd, HOPPER, Settings())
+    assert (chosen.decode, chosen.prefill) == ("triton_decode", "triton_prefill")
+    assert "not hp1_decode_paged: head size D is 80" in chosen.reason
+
+
+def test_what_no_kernel_takes_is_pytorchs_and_says_why():
+    float32 = dataclasses.replace(LAYER, dtype=torch.float32)
+    chosen = plan(MIXED, float32, HOPPER, Settings())
+    assert chosen.torch_path == "gather"
+    assert "query has dtype torch.float32" in chosen.reason
+
+
+@pytest.mark.parametrize("changes", (
+    {"num_decodes": 1, "num_tokens": 513}, {"max_seq_len": 131072}, {"max_query_len": 2048},
+    {"num_prefills": 0, "max_query_len": 1, "num_tokens": 15},
+))
+def test_lengths_do_not_change_what_serves_decodes(changes):
+    """A captured graph replays what was planned when it was captured."""
+    other = plan(dataclasses.replace(MIXED, **changes), LAYER, HOPPER, Settings())
+    assert other.decode == plan(MIXED, LAYER, HOPPER, Settings()).decode
 
 
 def test_pure():
-    assert plan(SHAPE, CPU, Settings()) == plan(SHAPE, CPU, Settings())
+    assert plan(MIXED, LAYER, HOPPER, Settings()) == plan(MIXED, LAYER, HOPPER, Settings())
     with pytest.raises(dataclasses.FrozenInstanceError):
-        plan(SHAPE, CPU, Settings()).path = "loop"
-
-
-def test_prints_its_choice_and_reason():
-    text = str(plan(SHAPE, CPU, Settings("padded", 4096)))
-    for part in ("padded", "4096", "cpu", "VLLM_HP1_TORCH_PATH", "16 requests", "530 query tokens"):
-        assert part in text
+        plan(MIXED, LAYER, HOPPER, Settings()).decode = "reference"

@@ -8,16 +8,19 @@ from asynct_vllm.settings import PREFIX, Settings
 
 
 def test_defaults():
-    assert Settings.from_environment({}) == Settings("gather", 131072)
+    assert Settings.from_environment({}) == Settings(None, 131072, True, True, 64)
 
 
 def test_reads_what_is_set():
     environment = {
         "VLLM_HP1_TORCH_PATH": "bucketed",
         "VLLM_HP1_BUCKET_TOKENS": "4096",
+        "VLLM_HP1_USE_CUDA": "0",
+        "VLLM_HP1_PREFILL_WGMMA": "0",
+        "VLLM_HP1_WGMMA_MIN_TQ": "128",
         "HOME": "/root",
     }
-    assert Settings.from_environment(environment) == Settings("bucketed", 4096)
+    assert Settings.from_environment(environment) == Settings("bucketed", 4096, False, False, 128)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +33,9 @@ def test_reads_what_is_set():
         ("VLLM_HP1_BUCKET_TOKENS", "-1", "an integer of 1 or more"),
         ("VLLM_HP1_BUCKET_TOKENS", "1e5", "an integer of 1 or more"),
         ("VLLM_HP1_BUCKET_TOKENS", "", "an integer of 1 or more"),
+        ("VLLM_HP1_USE_CUDA", "yes", "0 or 1"),
+        ("VLLM_HP1_PREFILL_WGMMA", "", "0 or 1"),
+        ("VLLM_HP1_WGMMA_MIN_TQ", "0", "an integer of 1 or more"),
     ),
 )
 def test_a_bad_value_is_named(variable, value, allowed):

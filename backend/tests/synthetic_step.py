@@ -6,6 +6,7 @@ Drives the builder and the impl without a model or an engine, for the tests and 
 import dataclasses
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import torch
 from vllm.v1.attention.backend import CommonAttentionMetadata
@@ -152,15 +153,28 @@ class SyntheticStep:
         scale = 1 / self.heads.size if gate.scale is None else gate.scale
         return AsyncTImpl(self.heads.query, self.heads.size, scale, self.heads.kv, gate=gate)
 
-    def build(self, settings: Settings) -> AsyncTMetadata:
-        """The step's metadata, as all layers share it."""
-        spec = FullAttentionSpec(
+    def kv_cache_spec(self) -> FullAttentionSpec:
+        return FullAttentionSpec(
             block_size=self.kv_cache.shape[2],
             num_kv_heads=self.heads.kv,
             head_size=self.heads.size,
             dtype=self.kv_cache.dtype,
         )
-        builder = AsyncTMetadataBuilder(spec, ["layer"], None, self.kv_cache.device)
+
+    def vllm_config(self, dtype: torch.dtype) -> SimpleNamespace:
+        """What the builder reads of vLLM's configuration."""
+        layers = {"layer": SimpleNamespace(impl=self.impl(GateParams(1.0, 1.0, 1.0)))}
+        return SimpleNamespace(
+            compilation_config=SimpleNamespace(static_forward_context=layers),
+            device_config=SimpleNamespace(device=self.kv_cache.device),
+            model_config=SimpleNamespace(dtype=dtype),
+        )
+
+    def build(self, settings: Settings) -> AsyncTMetadata:
+        """The step's metadata, as all layers share it."""
+        builder = AsyncTMetadataBuilder(
+            self.kv_cache_spec(), ["layer"], self.vllm_config(self.query.dtype),
+            self.kv_cache.device)
         builder.settings = settings
         return builder.build(0, self.common)
 

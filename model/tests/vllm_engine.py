@@ -99,9 +99,9 @@ def expected(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> torc
     rows = []
     for output in outputs:
         prompt, completion = output.prompt_token_ids, output.outputs[0]
-        tokens = torch.tensor([prompt + list(completion.token_ids[:-1])])
+        tokens = torch.tensor([prompt + list(completion.token_ids[:-1])], device=reference.device)
         logits = reference(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
-        rows.append(logits.float().log_softmax(-1))
+        rows.append(logits.float().log_softmax(-1).cpu())
     return torch.cat(rows).gather(-1, torch.tensor([list(top) for top in _tops(outputs)]))
 
 

@@ -29,9 +29,9 @@ def attend(
     v_cache: torch.Tensor,
     gate: GateParams,
     batch: Batch,
-    work: list[list[Span]],
+    prepared: list[list[Span]],
     output: torch.Tensor,
 ) -> None:
     """Writes `output` [T, H, D] for `query` [T, H, D], bucket by bucket."""
-    for bucket in work:
+    for bucket in prepared:
         padded.attend(query, k_cache, v_cache, gate, batch, bucket, output)

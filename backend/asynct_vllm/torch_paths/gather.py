@@ -131,12 +131,12 @@ def attend(
     v_cache: torch.Tensor,
     gate: GateParams,
     batch: Batch,
-    work: list[Chunk],
+    prepared: list[Chunk],
     output: torch.Tensor,
 ) -> None:
     """Writes `output` [T, H, D] for `query` [T, H, D], chunk by chunk."""
     del batch
-    for chunk in work:
+    for chunk in prepared:
         keys = kv_cache.read(k_cache, chunk.blocks)
         values = kv_cache.read(v_cache, chunk.blocks)
         visible = causal_mask(chunk.positions, keys.shape[1])

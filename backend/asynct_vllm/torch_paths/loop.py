@@ -20,11 +20,11 @@ def attend(
     v_cache: torch.Tensor,
     gate: GateParams,
     batch: Batch,
-    work: list[Span],
+    prepared: list[Span],
     output: torch.Tensor,
 ) -> None:
     """Writes `output` [T, H, D] for `query` [T, H, D], request by request."""
-    for span in work:
+    for span in prepared:
         blocks = batch.blocks[span.request, : span.num_blocks]
         keys = kv_cache.read(k_cache, blocks)
         values = kv_cache.read(v_cache, blocks)

@@ -24,19 +24,19 @@ def attend(
     v_cache: torch.Tensor,
     gate: GateParams,
     batch: Batch,
-    work: list[Span],
+    prepared: list[Span],
     output: torch.Tensor,
 ) -> None:
     """Writes `output` [T, H, D] for the spans' rows of `query` [T, H, D]."""
-    if not work:
+    if not prepared:
         return
-    num_rows = max(span.num_rows for span in work)
-    num_keys = max(span.num_blocks for span in work) * batch.block_size
-    queries = query.new_zeros(len(work), num_rows, *query.shape[1:])
-    keys = k_cache.new_zeros(len(work), num_keys, *k_cache.shape[2:])
+    num_rows = max(span.num_rows for span in prepared)
+    num_keys = max(span.num_blocks for span in prepared) * batch.block_size
+    queries = query.new_zeros(len(prepared), num_rows, *query.shape[1:])
+    keys = k_cache.new_zeros(len(prepared), num_keys, *k_cache.shape[2:])
     values = torch.zeros_like(keys)
-    positions = batch.positions.new_full((len(work), num_rows), -1)
-    for i, span in enumerate(work):
+    positions = batch.positions.new_full((len(prepared), num_rows), -1)
+    for i, span in enumerate(prepared):
         blocks = batch.blocks[span.request, : span.num_blocks]
         held = slice(span.num_blocks * batch.block_size)
         queries[i, : span.num_rows] = query[span.start : span.stop]
@@ -46,5 +46,5 @@ def attend(
     result = attention(
         queries, keys, values, gate, visible=causal_mask(positions, num_keys), dtype=torch.float32
     )
-    for i, span in enumerate(work):
+    for i, span in enumerate(prepared):
         output[span.start : span.stop] = result[i, : span.num_rows]

@@ -1,0 +1,52 @@
+"""What the paged decode kernel is given once a step, for all layers: the list of its segments."""
+
+import dataclasses
+
+import torch
+
+from asynct_kernels.attention.decode import schedule_bytes, schedule_decode, segment_keys
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeScheduler:
+    """Lists the segments of a step's decodes on the device, in memory that captured graphs keep.
+
+    Attributes:
+        workspace: uint8, for as many requests as a step may have.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_seq_len: int
+    workspace: torch.Tensor
+
+    @classmethod
+    def make(
+        cls, *, heads: int, kv_heads: int, head_dim: int, max_requests: int, max_seq_len: int,
+        device: torch.device,
+    ) -> "DecodeScheduler":
+        """For steps of up to `max_requests` decodes of up to `max_seq_len` keys."""
+        most = max(
+            schedule_bytes(requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+                           max_seq_len=max_seq_len, segment_keys=segment_keys(requests))
+            for requests in range(1, max_requests + 1))
+        workspace = torch.empty(most, dtype=torch.uint8, device=device)
+        return cls(heads, kv_heads, head_dim, max_seq_len, workspace)
+
+    def schedule(self, query_start_loc: torch.Tensor, seq_lens: torch.Tensor) -> dict[str, int]:
+        """Fills the workspace for a step, whose requests may be graph padding.
+
+        Args:
+            query_start_loc: [R + 1] int32.
+            seq_lens: [R] int32.
+
+        Returns:
+            The tuning of the layers' calls.
+        """
+        # By the padded batch alone, as a captured graph has it.
+        keys = segment_keys(seq_lens.shape[0])
+        schedule_decode(
+            self.workspace, query_start_loc, seq_lens, heads=self.heads, kv_heads=self.kv_heads,
+            head_dim=self.head_dim, max_seq_len=self.max_seq_len, segment_keys=keys)
+        return {"segment_keys": keys, "scheduled": 1}

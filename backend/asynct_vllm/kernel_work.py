@@ -1,0 +1,79 @@
+"""A step's attention by kernels: one call for the decodes and one for the prefills."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from asynct_kernels import GateParams, attend
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KernelCall:
+    """What `asynct_kernels.attend` is told of some of the step's requests, the same in each layer.
+
+    Attributes:
+        kernel: its name.
+        rows: the requests' query rows.
+        block_table, query_start_loc, seq_lens: of these requests; the first row is query 0.
+        max_query_len, max_seq_len: bounds, for every replay where the step is captured.
+        workspace: scratch memory that lives as long as a captured graph; None: allocated by call.
+        tuning: the kernel's own keywords.
+    """
+
+    kernel: str
+    rows: slice
+    block_table: torch.Tensor
+    query_start_loc: torch.Tensor
+    seq_lens: torch.Tensor
+    max_query_len: int
+    max_seq_len: int
+    workspace: torch.Tensor | None = None
+    tuning: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        gate: GateParams,
+        output: torch.Tensor,
+    ) -> None:
+        attend(
+            query[self.rows],
+            k_cache,
+            v_cache,
+            self.block_table,
+            self.query_start_loc,
+            self.seq_lens,
+            gate,
+            kernel=self.kernel,
+            out=output[self.rows],
+            max_query_len=self.max_query_len,
+            max_seq_len=self.max_seq_len,
+            workspace=self.workspace,
+            **self.tuning,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KernelWork:
+    """The calls of one layer."""
+
+    calls: Sequence[KernelCall]
+
+    def served(self) -> list[tuple[str, slice]]:
+        """See `asynct_vllm.metadata.Work`."""
+        return [(call.kernel, call.rows) for call in self.calls]
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        gate: GateParams,
+        output: torch.Tensor,
+    ) -> None:
+        """See `asynct_vllm.metadata.Work`."""
+        for call in self.calls:
+            call.attend(query, k_cache, v_cache, gate, output)

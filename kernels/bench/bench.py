@@ -19,6 +19,7 @@ from rich.progress import Progress
 import attention_plot
 import attention_suite
 import harness
+import machine
 import norm_suite
 
 # A suite has: REPORT, the name of its report; cases(), each with a name; measure(case, chosen,
@@ -38,11 +39,6 @@ _COMMIT = flags.DEFINE_string("commit", "", "The commit that is measured; git is
 _SEED = flags.DEFINE_integer("seed", None, "Of the inputs; a fresh one by default.")
 
 
-def output_path(report: str, card: str) -> str:
-    """results/h200/kernels.json for the report `kernels` on an NVIDIA H200."""
-    return f"results/{card.removeprefix('NVIDIA ').lower().replace(' ', '_')}/{report}.json"
-
-
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {argv[1:]}")
@@ -56,9 +52,9 @@ def main(argv: list[str]) -> None:
     seed = secrets.randbelow(2**31) if _SEED.value is None else _SEED.value
     torch.manual_seed(seed)
     console = Console(width=140)
-    report = harness.describe_run(_COMMIT.value) | {"seed": seed, "rounds": _ROUNDS.value,
+    report = machine.describe_run(_COMMIT.value) | {"seed": seed, "rounds": _ROUNDS.value,
                                                     "rows": []}
-    output = _OUTPUT.value or output_path(suite.REPORT, report["card"])
+    output = _OUTPUT.value or f"results/{machine.folder_name(report)}/{suite.REPORT}.json"
     with Progress(console=console) as progress:
         for case in progress.track(cases, description=_SUITE.value):
             progress.console.print(case.name)

@@ -1,15 +1,11 @@
-"""What the benchmarks share: timing, accuracy, the machine's description, the report."""
+"""What the benchmarks share: timing, accuracy, the report."""
 
 import dataclasses
-import datetime
-import importlib.metadata
 import json
 import math
 import os
 import pathlib
-import platform
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 
 import torch
@@ -91,45 +87,6 @@ def relative_error(outputs: Outputs, exact: Outputs) -> float:
 def is_accurate(error: float, eager_error: float) -> bool:
     """Whether `error` is at most MAX_ERROR_RATIO that of eager PyTorch; never for NaN."""
     return error <= MAX_ERROR_RATIO * eager_error
-
-
-def describe_run(commit: str) -> dict[str, object]:
-    """The commit (asked of git where it is empty), the date, and the machine."""
-    return {"commit": commit or _commit(), "date": datetime.date.today().isoformat(),
-            **describe_machine()}
-
-
-def _commit() -> str:
-    folder = os.environ.get("BUILD_WORKSPACE_DIRECTORY", pathlib.Path(__file__).parent)
-    git = subprocess.run(["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"],
-                         capture_output=True, text=True)
-    return git.stdout.strip() or "unknown"
-
-
-def describe_machine() -> dict[str, object]:
-    """The card, its driver, and the versions of what computed on it."""
-    properties = torch.cuda.get_device_properties(0)
-    driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-        check=True, stdout=subprocess.PIPE, text=True).stdout.split()[0]
-    return {
-        "card": properties.name,
-        "multiprocessors": properties.multi_processor_count,
-        "l2_bytes": properties.L2_cache_size,
-        "memory_bytes": properties.total_memory,
-        "driver": driver,
-        "cuda": torch.version.cuda,
-        "torch": torch.__version__,
-        "vllm": _version("vllm"),
-        "python": platform.python_version(),
-    }
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def write_json(path: str, report: dict[str, object]) -> pathlib.Path:

@@ -27,6 +27,7 @@ from rich.table import Table
 import decode_problem as problem
 import flash_attention
 import harness
+import machine
 from decode_kernels import PAGE, ROW_BYTES, Batch, DecodeKernels, Variant
 from isolation import run_isolated
 
@@ -219,7 +220,7 @@ def main(_) -> None:
         report = {"commit": _COMMIT.value, "seed": _SEED.value, "red": red, "failures": failures,
                   "records": records}
         harness.write_json(_OUTPUT.value, report)  # after every shape: a later one may be cut off
-    console.print(f"wrote {harness.write_json(_OUTPUT.value, report | harness.describe_machine())}")
+    console.print(f"wrote {harness.write_json(_OUTPUT.value, report | machine.describe_machine())}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from rich.progress import track
 from rich.table import Table
 
 import harness
+import machine
 from epilogues import TILES, Epilogues
 from projections import HIDDEN, PROJECTIONS, Projection, product
 
@@ -87,7 +88,7 @@ def main(_) -> None:
     work = [(projection, tokens) for tokens in _TOKENS for projection in PROJECTIONS]
     rows = [measure(library, *item) for item in track(work, "epilogues", console=console)]
     print_table(console, rows)
-    path = harness.write_json(_OUTPUT.value, harness.describe_run(_COMMIT.value) | {
+    path = harness.write_json(_OUTPUT.value, machine.describe_run(_COMMIT.value) | {
         "seed": seed, "rounds": _ROUNDS.value, "rows": rows})
     console.print(f"wrote {path}")
 

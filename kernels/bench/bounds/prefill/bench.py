@@ -21,6 +21,7 @@ import torch
 
 import flash_attention
 import harness
+import machine
 import reference
 import skeleton
 
@@ -180,7 +181,7 @@ def main(_) -> None:
     print_table(records)
     for name, result in next(r for r in records if r["shape"] == LOAD_SHAPE)["results"].items():
         print(f"  {name}: {result['sm_mhz']:.0f} MHz, {result['watts']:.0f} W at T 8192")
-    path = harness.write_json(FLAGS.output, harness.describe_machine() | {
+    path = harness.write_json(FLAGS.output, machine.describe_machine() | {
         "commit": FLAGS.commit, "rounds": FLAGS.rounds,
         "red": [n for n, (right, _) in checks.items() if not right], "records": records})
     print(f"wrote {path}")

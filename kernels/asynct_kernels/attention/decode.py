@@ -12,7 +12,8 @@ from asynct_kernels.attention.kernel import AttentionKernel, Limits
 from asynct_kernels.attention.problem import AttentionProblem
 
 _MAX_BLOCKS = 1 << 28  # a block's number and a page's place in it share 32 bits
-_MAX_SPAN = 1 << 31  # bytes from a block's first slot to its last, in 32 bits too
+_MAX_STRIDE = 1 << 32  # bytes from a block to the next
+_MAX_SPAN = 1 << 31  # bytes from a block's first slot to its last
 _MAX_TASKS = 1 << 31
 
 
@@ -22,6 +23,15 @@ def segment_keys(requests: int) -> int:
     A caller that wants a request's bits to be the same in every batch passes one value for all.
     """
     return _C.decode_segment_keys(requests)
+
+
+def schedule_bytes(
+    requests: int, *, heads: int, kv_heads: int, head_dim: int, max_seq_len: int, segment_keys: int
+) -> int:
+    """Bytes of workspace that `schedule_decode` and the calls after it need."""
+    return _C.decode_workspace_bytes(_C.DecodeShape(
+        requests=requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        max_seq_len=max_seq_len, segment_keys=segment_keys))
 
 
 def schedule_decode(
@@ -83,9 +93,13 @@ class DecodePagedKernel(AttentionKernel):
         for name, cache in (("k_cache", problem.k_cache), ("v_cache", problem.v_cache)):
             if cache.shape[0] > _MAX_BLOCKS:
                 found.append(f"{name} has {cache.shape[0]} blocks: must be at most {_MAX_BLOCKS}")
+            stride = cache.stride(0) * cache.element_size()
+            if stride >= _MAX_STRIDE:
+                found.append(f"{name} has a stride of {stride} bytes between blocks: "
+                             f"must be less than {_MAX_STRIDE}")
             span = cache.stride(1) * cache.shape[1] * cache.element_size()
             if span >= _MAX_SPAN:
-                found.append(f"{name} has a block of {span} bytes: must be less than {_MAX_SPAN}")
+                found.append(f"{name} has blocks of {span} bytes: must be less than {_MAX_SPAN}")
         tasks = problem.requests * -(-problem.max_seq_len // keys) * problem.heads
         if tasks >= _MAX_TASKS:
             found.append(f"there are {tasks} segments times heads: must be less than {_MAX_TASKS}")

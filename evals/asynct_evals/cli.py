@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 import asynct_tiny
 from absl import flags
 
 from asynct_evals import data, environment
+from asynct_evals.paths import user_path
 from asynct_evals.settings import DTYPES, Settings
 
 # Where it really is: in Bazel's runfiles its files are links.
@@ -72,7 +72,7 @@ def settings(engine: str) -> Settings:
 
 def output() -> pathlib.Path:
     """The directory for reports."""
-    return _user_path(_OUTPUT.value)
+    return user_path(_OUTPUT.value)
 
 
 def prepare() -> data.Data:
@@ -88,8 +88,8 @@ def prepare() -> data.Data:
     environment.prepare(offline=_DATA.value is not None or tiny, verbose=_VERBOSE.value)
     if _DATA.value is not None:
         return data.from_files(
-            _user_path(_DATA.value),
-            None if _FEWSHOT_DATA.value is None else _user_path(_FEWSHOT_DATA.value),
+            user_path(_DATA.value),
+            None if _FEWSHOT_DATA.value is None else user_path(_FEWSHOT_DATA.value),
             num_fewshot=_NUM_FEWSHOT.value,
             limit=_LIMIT.value,
         )
@@ -103,9 +103,4 @@ def prepare() -> data.Data:
 
 
 def _model() -> pathlib.Path:
-    return TINY_CHECKPOINT if _MODEL.value is None else _user_path(_MODEL.value)
-
-
-def _user_path(path: str) -> pathlib.Path:
-    """A path as the user means it: `bazel run` starts programs in another directory."""
-    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "")) / path
+    return TINY_CHECKPOINT if _MODEL.value is None else user_path(_MODEL.value)

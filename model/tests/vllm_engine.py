@@ -110,6 +110,11 @@ def max_difference(first: torch.Tensor, second: torch.Tensor) -> float:
     return (first - second).abs().max().item()
 
 
+def root_mean_square(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Of first - second, NaN if any is."""
+    return (first - second).square().mean().sqrt().item()
+
+
 def _tops(outputs: list[RequestOutput]) -> list[dict]:
     return [top for output in outputs for top in output.outputs[0].logprobs]
 

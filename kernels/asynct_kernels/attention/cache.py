@@ -28,8 +28,8 @@ class CacheWrite:
     k_cache: torch.Tensor
     v_cache: torch.Tensor
     slot_mapping: torch.Tensor
-    k_scale: torch.Tensor | None
-    v_scale: torch.Tensor | None
+    k_scale: torch.Tensor | None = None
+    v_scale: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         self._check_fresh()
@@ -101,6 +101,8 @@ def reshape_and_cache(
         TypeError, ValueError: for an argument of the wrong type, shape, stride or device.
         RuntimeError: with CUDA's message, if the launch fails.
     """
+    checks.tensors(key=key, value=value, k_cache=k_cache, v_cache=v_cache,
+                   slot_mapping=slot_mapping)
     torch.ops.asynct.reshape_and_cache(
         key, value, k_cache, v_cache, slot_mapping, k_scale, v_scale)
 

@@ -4,11 +4,11 @@
 #pragma once
 
 #include "asynct/attention.h"
+#include "asynct/mma_tile.h"
 #include "asynct/ptx/matrix.cuh"
 #include "asynct/ptx/mma.cuh"
 #include "mma_loader.cuh"
 #include "mma_scores.cuh"
-#include "mma_tile.h"
 
 namespace asynct::prefill_mma {
 

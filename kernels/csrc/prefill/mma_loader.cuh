@@ -3,8 +3,8 @@
 
 #include "asynct/attention.h"
 #include "asynct/fp8.cuh"
+#include "asynct/mma_tile.h"
 #include "asynct/ptx/cp_async.cuh"
-#include "mma_tile.h"
 
 namespace asynct::prefill_mma {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "asynct/gate.cuh"
+#include "asynct/mma_tile.h"
 #include "asynct/vector.cuh"
-#include "mma_tile.h"
 
 namespace asynct::prefill_mma {
 

@@ -19,8 +19,9 @@ constexpr int Residents(int head_dim) { return head_dim <= 128 ? 2 : 1; }
 template <class Cache>
 decode::CacheRows InBytes(const CacheView& view) {
   constexpr int kSize = sizeof(Cache);
-  return {static_cast<const char*>(view.data), static_cast<uint32_t>(view.block_stride * kSize),
-          static_cast<int>(view.slot_stride * kSize), static_cast<int>(view.head_stride * kSize)};
+  return {static_cast<const char*>(view.data), view.head_stride * kSize,
+          static_cast<uint32_t>(view.block_stride * kSize),
+          static_cast<int>(view.slot_stride * kSize)};
 }
 
 template <class T, class Cache, int kHeadDim, class Gate>

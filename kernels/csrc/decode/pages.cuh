@@ -55,9 +55,9 @@ struct PagePlace {
 // K or V of a cache; strides in bytes.
 struct CacheRows {
   const char* data;
+  int64_t head_stride;
   uint32_t block_stride;
   int slot_stride;
-  int head_stride;
 };
 
 // Loads the lane's rows of a head's page that `rows` has a bit for; the others become zeros.
@@ -65,9 +65,9 @@ template <class Lanes, class Row>
 __device__ __forceinline__ void load_rows(PageWords<Row>& words, const CacheRows& cache,
                                           int kv_head, int place, uint32_t rows) {
   const int first_slot = PagePlace::page(place) * kPageKeys + Lanes::first_row();
-  const char* row = cache.data + PagePlace::block(place) * uint64_t{cache.block_stride} +
-                    (kv_head * cache.head_stride + first_slot * cache.slot_stride +
-                     Lanes::first_vector() * Row::kVectorBytes);
+  const char* row = cache.data + kv_head * cache.head_stride +
+                    PagePlace::block(place) * uint64_t{cache.block_stride} +
+                    (first_slot * cache.slot_stride + Lanes::first_vector() * Row::kVectorBytes);
   rows >>= Lanes::first_row();
 #pragma unroll
   for (int i = 0; i < kLaneRows; ++i) {

@@ -30,23 +30,20 @@ void LaunchInstance(const AttentionParams& attention, const DecodeShape& shape, 
   using Math = decode::GroupMath<T, Cache, kHeadDim, Gate>;
   constexpr int kResident = Residents(kHeadDim);
   const auto kernel = decode::DecodePagedKernel<Math, kResident>;
-  const int groups = HeadGroups(attention.heads, attention.kv_heads);
-  const decode::DecodeParams params = {attention,
-                                       PlaceDecodeSchedule(workspace, shape),
+  const decode::DecodeParams params = {attention, PlaceDecodeSchedule(workspace, shape),
                                        InBytes<Cache>(attention.cache.key),
-                                       InBytes<Cache>(attention.cache.value),
-                                       attention.heads / attention.kv_heads,
-                                       groups / attention.kv_heads,
-                                       groups};
-  const int shared = decode::SharedBytes<Math>(params);
+                                       InBytes<Cache>(attention.cache.value)};
+  const int ratio = attention.heads / attention.kv_heads;
+  const int shared = decode::SharedBytes<Math>(std::min(ratio, kGroupHeads));
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), kName);
   int device = 0;
   int multiprocessors = 0;
   Check(cudaGetDevice(&device), kName);
   Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), kName);
-  const int64_t grid =
-      std::min<int64_t>(SegmentCapacity(shape) * groups, kResident * multiprocessors);
-  kernel<<<static_cast<int>(grid), decode::kThreads, shared, stream>>>(params);
+  const int groups = HeadGroups(attention.heads, attention.kv_heads);
+  const int64_t stretches = std::min<int64_t>(SegmentCapacity(shape),
+                                              std::max(kResident * multiprocessors / groups, 1));
+  kernel<<<dim3(groups, stretches), decode::kThreads, shared, stream>>>(params);
   Check(cudaGetLastError(), kName);
 }
 

@@ -38,33 +38,29 @@ class GroupMath {
   static constexpr int kHeadDim = kDim;
   static constexpr uint32_t kRowsBefore = 0xffffu << (kPageKeys - KeysGate::kLeft) & 0xffff;
 
-  __device__ __forceinline__ GroupMath(Query& query) : query_(query) {}
+  __device__ __forceinline__ GroupMath(Query& query, const AttentionParams& p,
+                                       const HeadGroup& group)
+      : query_(query), heads_(group.heads) {
+    const int head = group.first + min(lane_id() / 4 % kGroupHeads, heads_ - 1);
+    gate_.set(p.gate, head, p.gate.scale * stored_scale(p.cache.key, group.kv_head));
+  }
 
-  // A segment of other heads or of another request begins in two steps. This one asks for the queries
-  // of its heads,
-  __device__ __forceinline__ void load_query(const DecodeParams& p, const HeadGroup& group,
+  // Asks for a token's queries; begin() waits for them.
+  __device__ __forceinline__ void load_query(const AttentionParams& p, const HeadGroup& group,
                                              int token) {
     const int g = lane_id() / 4 % kGroupHeads;
-    const HeadsView& view = p.attention.query;
-    const T* head = static_cast<const T*>(view.data) + token * view.token_stride +
-                    (group.first + min(g, group.heads - 1)) * view.head_stride;
+    const T* head = static_cast<const T*>(p.query.data) + token * p.query.token_stride +
+                    (group.first + min(g, heads_ - 1)) * p.query.head_stride;
 #pragma unroll
     for (int i = 0; i < Query::kVectors; ++i) {
       const int half = i / kQueryVectors;  // two for each of a row's vectors
       const int element = (lane_id() % 4 + 4 * half) * Row::kElements + i % kQueryVectors * 8;
-      ptx::copy_async(&query_.vectors[i][lane_id()], head + element, g < group.heads);
+      ptx::copy_async(&query_.vectors[i][lane_id()], head + element, g < heads_);
     }
     ptx::copy_async_commit();
   }
-  // and this one puts them and the heads' gates in force.
-  __device__ __forceinline__ void begin(const DecodeParams& p, const HeadGroup& group) {
-    heads_ = group.heads;
-    const CacheView& keys = p.attention.cache.key;
-    const float stored = keys.scale == nullptr ? 1.0f
-                                               : keys.scale[group.kv_head * keys.scale_stride];
-    const GateParams& gate = p.attention.gate;
-    gate_.set(gate, group.first + min(lane_id() / 4 % kGroupHeads, heads_ - 1),
-              gate.scale * stored);
+
+  __device__ __forceinline__ void begin() {
 #pragma unroll
     for (auto& tile : sum_) {
 #pragma unroll

@@ -2,20 +2,20 @@
 // ends. It asks for the next keys, the next segment's too, before it waits for the values.
 #pragma once
 
-#include "partials.cuh"
+#include "segment_ends.cuh"
 
 namespace asynct::decode {
 
-// Two buffers for the sums: a warp that is done with the next segment need not wait until all sums
-// of this one are added.
+// Two buffers for the warps' sums: those of the next segment may come before these are added.
 template <class Math>
-constexpr int SumValues(const DecodeParams& p) {
-  return kDecodeWarps * (p.ratio < kGroupHeads ? p.ratio : kGroupHeads) * Math::kHeadDim;
+constexpr int SumValues(int group_heads) {
+  return kDecodeWarps * group_heads * Math::kHeadDim;
 }
 
 template <class Math>
-constexpr int SharedBytes(const DecodeParams& p) {
-  return kDecodeWarps * static_cast<int>(sizeof(typename Math::Query)) + 2 * SumValues<Math>(p) * 4;
+constexpr int SharedBytes(int group_heads) {
+  return kDecodeWarps * static_cast<int>(sizeof(typename Math::Query)) +
+         2 * SumValues<Math>(group_heads) * static_cast<int>(sizeof(float));
 }
 
 template <class Math, int kBlocks>
@@ -26,56 +26,55 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   auto* queries = reinterpret_cast<typename Math::Query*>(shared);
   auto* sums = reinterpret_cast<float*>(queries + kDecodeWarps);
   const int warp = threadIdx.x / 32;
-  const int tasks = *p.schedule.count * p.groups;
-  int index = blockIdx.x;
-  if (index >= tasks) return;
+  const int stretch = gridDim.y;
+  int listed = blockIdx.y;
+  DecodeSegment segment = load_segment(p, listed);  // with the count, though it may not be there
+  const int segments = *p.schedule.count;
+  if (listed >= segments) return;
 
-  Math math(queries[warp]);
+  __shared__ BlockState block;
+  if (threadIdx.x == 0) block = {head_group(p.attention), segments, 0};
+  __syncthreads();
+  const int kv_head = block.group.kv_head;
+  Math math(queries[warp], p.attention, block.group);
+  SegmentEnds<Math> ends(p, block);
   PageWords<Row> k, v;
-  const auto find_pages = [&](int index) {
-    return page_run(p.attention, load_task(p, index).segment, p.schedule.segment_keys);
-  };
-  // Asks for what a task begins with: its queries, and, into the registers of V, the keys before the
-  // warp's first page.
-  const auto ask = [&](int index, const PageRun& run) {
-    const Task task = load_task(p, index);
-    const HeadGroup group = head_group(p, task.group);
-    load_rows<KeyLanes, Row>(v, p.key, group.kv_head, run.place_before,
+  // Asks for what a segment begins with: its queries, and, into the registers of V, the keys before
+  // the warp's first page.
+  const auto ask = [&](int token, const PageRun& run) {
+    math.load_query(p.attention, block.group, token);
+    load_rows<KeyLanes, Row>(v, p.key, kv_head, run.place_before,
                              run.place_before < 0 ? 0 : Math::kRowsBefore);
-    math.load_query(p, group, task.segment.token);
   };
 
-  PageRun run = find_pages(index);
-  load_rows<KeyLanes, Row>(k, p.key, head_group(p, index % p.groups).kv_head, run.place(0),
-                           run.rows(0));
-  ask(index, run);
-  for (int parity = 0;; parity ^= 1) {
-    const int next = index + static_cast<int>(gridDim.x);
-    const HeadGroup group = head_group(p, index % p.groups);
-    const int next_kv_head = head_group(p, next % p.groups).kv_head;
-    PageRun next_run;
-    math.begin(p, group);
+  PageRun run = page_run(p.attention, segment, p.schedule.segment_keys);
+  load_rows<KeyLanes, Row>(k, p.key, kv_head, run.place(0), run.rows(0));
+  ask(segment.token, run);
+  for (int parity = 0; listed < block.segments; parity ^= 1, listed += stretch) {
+    const bool more = listed + stretch < block.segments;
+    if (more) segment = load_segment(p, listed + stretch);
+    PageRun next;
+    math.begin();
     math.enter(v);
     const int pages = max(run.pages(), 1);
     for (int page = 0; page < pages; ++page) {
       if (page > 0) math.accumulate(v);
       const uint32_t wanted = math.score(k, run.rows(page));
-      load_rows<ValueLanes, Row>(v, p.value, group.kv_head, run.place(page), wanted);
-      if (page == 0 && next < tasks) next_run = find_pages(next);
+      load_rows<ValueLanes, Row>(v, p.value, kv_head, run.place(page), wanted);
+      if (page == 0 && more) next = page_run(p.attention, segment, p.schedule.segment_keys);
       const bool last = page + 1 == pages;
-      load_rows<KeyLanes, Row>(k, p.key, last ? next_kv_head : group.kv_head,
-                               last ? next_run.place(0) : run.place(page + 1),
-                               last ? next_run.rows(0) : run.rows(page + 1));
+      load_rows<KeyLanes, Row>(k, p.key, kv_head, last ? next.place(0) : run.place(page + 1),
+                               last ? next.rows(0) : run.rows(page + 1));
     }
     math.accumulate(v);
-    float* block_sums = sums + parity * SumValues<Math>(p);
-    math.store(block_sums + warp * group.heads * Math::kHeadDim);
-    if (next < tasks) ask(next, next_run);
-    add_sums<Math>(p, load_task(p, index), block_sums);
-    if (next >= tasks) return;
-    index = next;
-    run = next_run;
+    float* block_sums = sums + parity * SumValues<Math>(block.group.heads);
+    math.store(block_sums + warp * block.group.heads * Math::kHeadDim);
+    if (more) ask(segment.token, next);
+    ends.pass(listed, block_sums);
+    run = next;
   }
+  ends.pass(listed, sums);
+  ends.pass(listed + stretch, sums);
 }
 
 }  // namespace asynct::decode

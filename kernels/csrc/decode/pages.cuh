@@ -60,6 +60,11 @@ struct CacheRows {
   int slot_stride;
 };
 
+// The factor of what an fp8 cache stores for a head.
+__device__ __forceinline__ float stored_scale(const CacheView& view, int kv_head) {
+  return view.scale == nullptr ? 1.0f : view.scale[kv_head * view.scale_stride];
+}
+
 // Loads the lane's rows of a head's page that `rows` has a bit for; the others become zeros.
 template <class Lanes, class Row>
 __device__ __forceinline__ void load_rows(PageWords<Row>& words, const CacheRows& cache,
@@ -100,10 +105,11 @@ struct PageRun {
 
 __device__ __forceinline__ PageRun page_run(const AttentionParams& p, const DecodeSegment& segment,
                                             int segment_keys) {
-  const int keys = min(segment_keys, segment.length - segment.first_key);
+  const int first_key = segment.index * segment_keys;
+  const int keys = min(segment_keys, segment.length - first_key);
   const PageRange range =
       WarpPages((keys + kPageKeys - 1) / kPageKeys, static_cast<int>(threadIdx.x) / 32);
-  const int first_page = segment.first_key / kPageKeys + range.first;
+  const int first_page = first_key / kPageKeys + range.first;
   const int block_pages = p.cache.block_size / kPageKeys;
   const int32_t* table = p.block_table + segment.request * p.table_stride;
   const auto place = [&](int page) {

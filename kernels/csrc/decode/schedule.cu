@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
     const Placed placed = place(segments);
     DecodeSegment* own = schedule.segments + listed + placed.before;
     for (int s = 0; s < segments; ++s) {
-      own[s] = {request, token, s * schedule.segment_keys, length};
+      own[s] = {request, token, length, static_cast<uint16_t>(s), static_cast<uint16_t>(segments)};
     }
     listed += placed.total;
   }

@@ -1,18 +1,17 @@
-// What the decode kernel is told, and what of it one block takes at a time.
+// What the decode kernel is told, and what of it a block takes.
 #pragma once
 
 #include "pages.cuh"
 
 namespace asynct::decode {
 
+// The grid is [head groups, stretches]: a block has one group of heads, and of the list every
+// gridDim.y-th segment from blockIdx.y on.
 struct DecodeParams {
   AttentionParams attention;
   DecodeSchedule schedule;
   CacheRows key;
   CacheRows value;
-  int ratio;   // query heads of a KV head
-  int parts;   // groups that they are computed in
-  int groups;  // of all query heads
 };
 
 // Up to kGroupHeads query heads of one KV head.
@@ -22,23 +21,17 @@ struct HeadGroup {
   int heads;
 };
 
-__device__ __forceinline__ HeadGroup head_group(const DecodeParams& p, int group) {
-  const int kv_head = group / p.parts;
-  const int first = group % p.parts * kGroupHeads;
-  return {kv_head, kv_head * p.ratio + first, min(kGroupHeads, p.ratio - first)};
+__device__ __forceinline__ HeadGroup head_group(const AttentionParams& p) {
+  const int ratio = p.heads / p.kv_heads;
+  const int parts = gridDim.x / p.kv_heads;
+  const int kv_head = blockIdx.x / parts;
+  const int first = blockIdx.x % parts * kGroupHeads;
+  return {kv_head, kv_head * ratio + first, min(kGroupHeads, ratio - first)};
 }
 
-// A segment and a group of query heads.
-struct Task {
-  DecodeSegment segment;
-  int listed;  // the segment's place in the list
-  int group;
-};
-
-__device__ __forceinline__ Task load_task(const DecodeParams& p, int task) {
-  const int listed = task / p.groups;
+__device__ __forceinline__ DecodeSegment load_segment(const DecodeParams& p, int listed) {
   const int4 words = __ldg(reinterpret_cast<const int4*>(p.schedule.segments + listed));
-  return {{words.x, words.y, words.z, words.w}, listed, task % p.groups};
+  return reinterpret_cast<const DecodeSegment&>(words);
 }
 
 }  // namespace asynct::decode

@@ -17,15 +17,17 @@ inline constexpr int kDecodeWarps = 8;
 // Each lane of a warp holds the place of one page.
 inline constexpr int kMaxSegmentKeys = kDecodeWarps * 32 * kPageKeys;
 
-// One segment of one request; its keys are first_key .. min(first_key + segment_keys, length) - 1.
-// The segments of a request stand side by side in the list, in order; a request without keys has
-// one, one without a query has none.
-struct DecodeSegment {
+// One segment of one request; its keys are index * segment_keys .. min((index + 1) * segment_keys,
+// length) - 1. The segments of a request stand side by side in the list, in order; a request without
+// keys has one, one without a query has none.
+struct alignas(16) DecodeSegment {
   int32_t request;
-  int32_t token;  // row of the query and of the output
-  int32_t first_key;
+  int32_t token;   // row of the query and of the output
   int32_t length;  // keys of the request
+  uint16_t index;  // among the request's segments
+  uint16_t count;  // of them
 };
+inline constexpr int kMaxSegments = 65535;  // of a request
 
 struct DecodeShape {
   int requests;

@@ -118,8 +118,9 @@ def write_fresh(fresh: FreshKeyValue, cache: AttentionProblem | CacheWrite) -> N
 
 def _write_on_cuda(*args) -> None:
     write = CacheWrite(*args)
+    fresh = FreshKeyValue(key=write.key, value=write.value, slot_mapping=write.slot_mapping)
     with torch.cuda.device(write.key.device):
-        write_fresh(FreshKeyValue(write.key, write.value, write.slot_mapping), write)
+        write_fresh(fresh, write)
 
 
 def _write_on_cpu(*args) -> None:

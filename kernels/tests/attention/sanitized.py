@@ -1,4 +1,4 @@
-"""A reduced set of calls for compute-sanitizer: `sanitized.py [--plant]`.
+"""A reduced set of calls for compute-sanitizer: `sanitized.py [--plant] [KERNEL ...]`.
 
 With --plant a table names a block that is not there, which memcheck must find.
 """
@@ -26,9 +26,11 @@ CASES = [
 ]
 
 
-def main(plant: bool) -> None:
+def main(words: list[str]) -> None:
+    plant = "--plant" in words
+    kernels = [word for word in words if word != "--plant"] or attention_kernels()
     torch.manual_seed(0)
-    for kernel in attention_kernels():
+    for kernel in kernels:
         for case in CASES:
             if kernel == "reference" or not serves(kernel, case):
                 continue
@@ -43,4 +45,4 @@ def main(plant: bool) -> None:
 
 
 if __name__ == "__main__":
-    main("--plant" in sys.argv[1:])
+    main(sys.argv[1:])

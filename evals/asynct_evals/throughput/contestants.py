@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from typing import Any
 
 import torch
 from asynct_model import AsyncTConfig
 from machine import describe_run
+from scenarios import Scenario
 from timed_engine import Engine, random_prompts
 
 from asynct_evals.data import InputError
@@ -16,7 +18,8 @@ from asynct_evals.throughput import breakdown, weights
 from asynct_evals.throughput.reference import Answer
 from asynct_evals.throughput.settings import Settings
 
-# What a check looks at: so many tokens of a request, and the likeliest in each one's place.
+# What a check looks at: so many tokens of two requests, or of more where the outputs are shorter;
+# and the likeliest in the place of each.
 _CHECKED_TOKENS = 8
 _LOGPROBS = 20
 # Tokens that are profiled, around the middle of the outputs.
@@ -70,13 +73,15 @@ def _read_config(checkpoint: pathlib.Path) -> AsyncTConfig:
 class Contestant(Engine):
     """One side's engine."""
 
-    def answer(self, scenario, seed: int) -> list[Answer]:
-        """Of a shorter run of the scenario, what its first and its last requests answered."""
+    def answer(self, scenario: Scenario, seed: int) -> list[Answer]:
+        """Of a shorter run of the scenario, what its first, last and some other requests answered."""
         shorter = scenario.middle(_CHECKED_TOKENS)
         steps = self.answers(shorter, seed, _LOGPROBS)
         prompts = random_prompts(shorter, self.vocabulary, seed)
-        return [Answer(prompts[index], steps[index]) for index in sorted({0, len(prompts) - 1})]
+        parts = max(math.ceil(_CHECKED_TOKENS / min(shorter.outputs)) - 1, 1)
+        chosen = {part * (len(prompts) - 1) // parts for part in range(parts + 1)}
+        return [Answer(prompts[index], steps[index]) for index in sorted(chosen)]
 
-    def explain(self, scenario, seed: int) -> dict[str, dict]:
+    def explain(self, scenario: Scenario, seed: int) -> dict[str, dict]:
         """`breakdown.phases` of a profiled run of the scenario's middle."""
         return breakdown.phases(self.profile(scenario.middle(_PROFILED_TOKENS), seed), self.layers)

@@ -13,7 +13,7 @@ from asynct_kernels.attention.problem import (
     LayerShape,
 )
 
-FRESH_REFUSED = "key, value and slot_mapping are given: must be None"
+FRESH_REFUSED = "key and value are given: must be None"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Limits:
         alignment: bytes that the addresses, and the strides over anything but D, of query, out,
             caches and fresh keys and values must be multiples of.
         float8: whether the cache may be float8_e4m3fn.
-        fresh: whether key, value and slot_mapping are "refused", "optional" or "required".
+        fresh: whether key and value are "refused", "optional" or "required".
     """
 
     capability: tuple[tuple[int, int], tuple[int, int] | None] | None = None
@@ -70,10 +70,10 @@ class Limits:
             found.append(f"max_query_len is {problem.max_query_len}: "
                          f"must be at most {self.query_len}")
         if problem.fresh is None and self.fresh == "required":
-            found.append("key, value and slot_mapping are None: must be given")
+            found.append("key and value are None: must be given")
         if problem.fresh is not None and self.fresh == "refused":
             found.append(FRESH_REFUSED)
-        for name, tensor in problem.on_device().items():
+        for name, tensor in problem.wide_loads().items():
             found += misaligned(name, tensor, self.alignment)
         return found
 

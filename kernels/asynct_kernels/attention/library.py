@@ -37,10 +37,10 @@ def register(kernel: AttentionKernel) -> None:
 
 def _schema(kernel: AttentionKernel) -> str:
     writes_cache = kernel.limits.fresh != "refused"
-    k_cache, v_cache = ("(c!) k_cache", "(d!) v_cache") if writes_cache else (" k_cache", " v_cache")
+    k_cache, v_cache = ("(c!)", "(d!)") if writes_cache else ("", "")
     arguments = [
-        "Tensor(a!) out", "Tensor(b!)? workspace", "Tensor query", f"Tensor{k_cache}",
-        f"Tensor{v_cache}", "Tensor block_table", "Tensor query_start_loc", "Tensor seq_lens",
+        "Tensor(a!) out", "Tensor(b!)? workspace", "Tensor query", f"Tensor{k_cache} k_cache",
+        f"Tensor{v_cache} v_cache", "Tensor block_table", "Tensor query_start_loc", "Tensor seq_lens",
         "Tensor sigma", "Tensor alpha", "Tensor gamma", "float? scale", "float[] weights",
         "bool relu_pre", "float clip_min", "float clip_max",
         "*",  # not all kernels have all that follows: they go by name
@@ -68,7 +68,7 @@ def _problem(
         max_query_len = most[0] if max_query_len is None else max_query_len
         max_seq_len = most[1] if max_seq_len is None else max_seq_len
     fresh = None
-    if not (key is value is slot_mapping is None):
+    if key is not None:
         fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping)
     return AttentionProblem(
         query=query, k_cache=k_cache, v_cache=v_cache, block_table=block_table,

@@ -36,11 +36,12 @@ class LayerShape:
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class FreshKeyValue:
     """The step's keys and values [T, H_kv, D] as the projection wrote them, and the cache's slots
-    that they go to: slot_mapping [T] int64, block * block_size + slot, or -1 for none."""
+    that they go to: slot_mapping [T] int64, block * block_size + slot, or -1 for none; None if the
+    cache holds them already."""
 
     key: torch.Tensor
     value: torch.Tensor
-    slot_mapping: torch.Tensor
+    slot_mapping: torch.Tensor | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,7 +63,7 @@ class AttentionProblem:
         max_query_len, max_seq_len: no request has more queries or keys: in this launch, or in any
             replay of a captured one.
         k_scale, v_scale: float32 [1] or [H_kv] factors of a float8 cache; None for other caches.
-        fresh: for the kernels that write the cache themselves.
+        fresh: for the kernels that read this step's keys and values beside the cache.
         tuning: the kernel's own keywords.
 
     Raises:
@@ -136,8 +137,8 @@ class AttentionProblem:
                           block_size=self.block_size, window=self.gate.window,
                           float8_cache=self.float8_cache)
 
-    def on_device(self) -> dict[str, torch.Tensor]:
-        """The tensors with 2-byte or 1-byte elements that a kernel may read by wide loads."""
+    def wide_loads(self) -> dict[str, torch.Tensor]:
+        """The tensors, by name, that a kernel may read by several elements at a time."""
         named = dict(query=self.query, k_cache=self.k_cache, v_cache=self.v_cache)
         if self.fresh is not None:
             named |= dict(key=self.fresh.key, value=self.fresh.value)
@@ -147,7 +148,8 @@ class AttentionProblem:
         _check_heads("query", self.query, "[T, H, D]")
         checks.dtype("query", self.query, QUERY_DTYPES)
         if min(self.heads, self.head_dim) < 1:
-            raise ValueError(f"query has shape {list(self.query.shape)}: H and D must be at least 1")
+            raise ValueError(f"query has shape {list(self.query.shape)}: "
+                             "H and D must be at least 1")
         for name, cache in (("k_cache", self.k_cache), ("v_cache", self.v_cache)):
             _check_heads(name, cache, "[num_blocks, block_size, H_kv, D]")
             checks.same_device(name, cache, "query", self.query)
@@ -198,6 +200,8 @@ class AttentionProblem:
             _check_heads(name, value, "[T, H_kv, D]")
             checks.same_kind(name, value, "query", self.query)
             checks.shape(name, value, [(self.tokens, self.kv_heads, self.head_dim)])
+        if fresh.slot_mapping is None:
+            return
         _check_tensor("slot_mapping", fresh.slot_mapping, "[T]", torch.int64)
         checks.same_device("slot_mapping", fresh.slot_mapping, "query", self.query)
         checks.shape("slot_mapping", fresh.slot_mapping, [(self.tokens,)])

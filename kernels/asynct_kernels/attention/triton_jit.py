@@ -74,8 +74,8 @@ def attend_tiles(
     exists = (first + row // GROUP < num_queries) & (row < QUERIES * GROUP)
     channel = tl.arange(0, BLOCK_D)
     written = exists[:, None] & (channel < HEAD_DIM)[None, :]
-    q = tl.load(query + (token * query_stride + head * query_head_stride)[:, None] + channel[None, :],
-                mask=written, other=0.0)
+    source = query + (token * query_stride + head * query_head_stride)[:, None]
+    q = tl.load(source + channel[None, :], mask=written, other=0.0)
     row_sigma = tl.load(sigma + head, mask=exists, other=0.0)
     row_alpha = tl.load(alpha + head, mask=exists, other=0.0)
     row_gamma = tl.load(gamma + head, mask=exists, other=0.0)

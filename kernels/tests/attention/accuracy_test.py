@@ -54,9 +54,10 @@ def test_the_share_of_zeros_in_the_data(seed, shift, least, most):
     """A gate that is open, or closed, for every key would hide most errors."""
     case = Case(name="zeros", query_lens=(1,) * 20, seq_lens=(200,) * 20, shift=shift)
     call = case.make("cpu")
+    paged = call.k_cache[call.block_table[:, :13].long()].flatten(1, 2)
     scores = torch.stack([
         torch.einsum("hd,khd->hk", call.query[i].float(), keys.repeat_interleave(2, 1).float())
-        for i, keys in enumerate(call.k_cache[call.block_table[:, :13].long()].flatten(1, 2)[:, :200])
+        for i, keys in enumerate(paged[:, :200])
     ]) / case.head_dim
     before = torch.nn.functional.pad(scores.relu(), (2, 0))
     average = (before[..., 2:] + before[..., 1:-1] + before[..., :-2]) / 3

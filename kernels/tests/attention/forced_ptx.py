@@ -1,17 +1,17 @@
 """The portable kernels by their PTX: run with CUDA_FORCE_PTX_JIT=1.
 
-PyTorch's own kernels have no PTX for every card, so data is made on the CPU and copied whole.
+PyTorch's own kernels have no PTX for every card, so all data is made on the CPU.
 """
 
-import dataclasses
 import os
 
 import torch
 
 from asynct_kernels import attend, attention_kernels, explain
 from asynct_kernels.attention import find_kernel
+from device_copies import on_device
 from oracle import assert_accurate, truth
-from problems import Call, Case
+from problems import Case
 from under_test import serves
 
 CASES = [
@@ -27,25 +27,11 @@ def portable_kernels() -> list[str]:
             if (allowed := find_kernel(name).limits.capability) and allowed[1] is None]
 
 
-def copied(x: torch.Tensor) -> torch.Tensor:
-    """x on the device, with its strides, by one copy of all the memory it is part of."""
-    memory = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage()).to("cuda")
-    return memory.view(x.dtype).as_strided(x.shape, x.stride(), x.storage_offset())
-
-
-def on_device(call: Call) -> dict[str, object]:
-    given = {k: copied(v) if isinstance(v, torch.Tensor) else v
-             for k, v in call.arguments().items()}
-    gate = call.gate
-    return given | dict(gate=dataclasses.replace(
-        gate, **{name: copied(getattr(gate, name)) for name in ("sigma", "alpha", "gamma")}))
-
-
 def main() -> None:
     assert os.environ["CUDA_FORCE_PTX_JIT"] == "1"
     for case in CASES:
         facts = truth(case, "cpu", 0)
-        given = on_device(facts.call)
+        given = on_device(facts.call.arguments())
         for kernel in portable_kernels():
             if serves(kernel, case):
                 assert explain(kernel, **given) == []

@@ -52,6 +52,7 @@ def test_replays_have_the_bits_of_eager(seed, case, kernel, device):
                                      device=device)
     out = torch.full_like(static["query"], math.nan)
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         attend(**static, kernel=kernel, out=out)  # compiles what is to be captured
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""torch.ops.asynct: torch.library's own checks, torch.compile, and the kernels that are launched."""
+"""torch.ops.asynct: torch.library's own checks, torch.compile, and which kernels are launched."""
 
 import pytest
 import torch
@@ -62,7 +62,8 @@ def test_compiles_as_one_graph_for_any_number_of_tokens(seed, case, kernel, devi
     compiled = torch.compile(layer, backend=counter, fullgraph=True, dynamic=True)
     frames = set()
     for padding in (9, 0, 4):
-        rows = {name: torch.cat([given[name], given[name][:1].repeat_interleave(padding, 0)]) for name in names}
+        rows = {name: torch.cat([given[name], given[name][:1].repeat_interleave(padding, 0)])
+                for name in names}
         expected = layer(sigma, rows)
         output = compiled(sigma, rows)
         assert torch.equal(output[:call.tokens], expected[:call.tokens])

@@ -12,7 +12,7 @@ from asynct_kernels.attention import find_kernel
 from problems import Call, Case
 
 HOPPER = (9, 0)
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # then Triton's kernels run on the CPU, only
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's kernels run on the CPU alone
 CPU_PRODUCTS = 1 << (23 if INTERPRETED else 26)  # larger cases are left to the GPU
 INTERPRETED_REQUESTS = 8  # a program takes some 20 ms
 REFERENCE_PRODUCTS = 1 << 36  # likewise to the other kernels
@@ -54,7 +54,12 @@ def _fits_cpu(case: Case) -> bool:
 
 def arguments(kernel: str, call: Call) -> dict[str, object]:
     """attend's keywords for this kernel, which must have nothing against them."""
-    fresh = find_kernel(kernel).limits.fresh == "required"
-    found = call.fresh_arguments() if fresh else call.arguments()
+    found = keywords(kernel, call)
     assert explain(kernel, **found) == []
     return found
+
+
+def keywords(kernel: str, call: Call) -> dict[str, object]:
+    """attend's keywords for this kernel, in the cache or, if it writes that itself, beside it."""
+    fresh = find_kernel(kernel).limits.fresh == "required"
+    return call.fresh_arguments() if fresh else call.arguments()

@@ -22,14 +22,16 @@ void Launch(const AttentionParams& params, cudaStream_t stream) {
   Check(cudaGetLastError(), kName);
 }
 
-// Two row tiles a warp where the registers hold them: 128 rows a block, else 64.
+// A block has 128 rows where registers hold two row tiles a warp and no request would leave half of
+// them empty, else 64. The bits of a row are the same.
 template <class T, class Stored, int kDim>
 void DispatchForm(const AttentionParams& params, cudaStream_t stream) {
-  if (is_fast_gate(params.gate)) {
-    Launch<T, Stored, kDim, kDim <= 128 ? 2 : 1, FastForm>(params, stream);
-  } else {
-    Launch<T, Stored, kDim, 1, GeneralForm>(params, stream);
+  if (!is_fast_gate(params.gate)) return Launch<T, Stored, kDim, 1, GeneralForm>(params, stream);
+  if constexpr (kDim <= 128) {
+    const int64_t rows = int64_t{params.max_query_len} * (params.heads / params.kv_heads);
+    if (rows > Shape<kDim, 1>::kRows) return Launch<T, Stored, kDim, 2, FastForm>(params, stream);
   }
+  Launch<T, Stored, kDim, 1, FastForm>(params, stream);
 }
 
 template <class T, class Stored>

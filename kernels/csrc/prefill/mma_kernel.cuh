@@ -220,7 +220,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       positions[row] = block.position(first_row + row);
     }
   }
-  const int last_position = block.position(block.last_row(first_row, S::kWarpRows));
+  const int last_position =
+      first_row < block.rows ? block.position(block.last_row(first_row, S::kWarpRows)) : -1;
 
   float o[kRowTiles][kDim / 2];
 #pragma unroll

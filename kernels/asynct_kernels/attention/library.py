@@ -40,9 +40,9 @@ def _schema(kernel: AttentionKernel) -> str:
     k_cache, v_cache = ("(c!)", "(d!)") if writes_cache else ("", "")
     arguments = [
         "Tensor(a!) out", "Tensor(b!)? workspace", "Tensor query", f"Tensor{k_cache} k_cache",
-        f"Tensor{v_cache} v_cache", "Tensor block_table", "Tensor query_start_loc", "Tensor seq_lens",
-        "Tensor sigma", "Tensor alpha", "Tensor gamma", "float? scale", "float[] weights",
-        "bool relu_pre", "float clip_min", "float clip_max",
+        f"Tensor{v_cache} v_cache", "Tensor block_table", "Tensor query_start_loc",
+        "Tensor seq_lens", "Tensor sigma", "Tensor alpha", "Tensor gamma", "float? scale",
+        "float[] weights", "bool relu_pre", "float clip_min", "float clip_max",
         "*",  # not all kernels have all that follows: they go by name
         "SymInt? max_query_len=None", "SymInt? max_seq_len=None", "Tensor? k_scale=None",
         "Tensor? v_scale=None"]

@@ -18,7 +18,8 @@ void Expect(bool condition, const char* what, int a, int b) {
   ++failures;
 }
 
-// The columns of the scores that lane t of each four holds are its run of consecutive keys, in order.
+// The columns of the scores that lane t of each four holds are its run of consecutive keys, in
+// order.
 void CheckRuns() {
   std::set<int> keys;
   for (int t = 0; t < 4; ++t) {

@@ -47,8 +47,9 @@ struct Block {
   }
 };
 
-// This thread block's. The last (and heaviest) rows of all requests and KV heads come first; a request
-// with fewer rows than others has none for the last thread blocks: then first_row is negative.
+// This thread block's. The last (and heaviest) rows of all requests and KV heads come first; a
+// request with fewer rows than others has none for the last thread blocks: then first_row is
+// negative.
 __device__ __forceinline__ Block BlockOf(const AttentionParams& params, int block_rows) {
   Block block;
   const int sequences = params.requests * params.kv_heads;
@@ -144,9 +145,9 @@ __device__ __forceinline__ void MultiplyValues(float (&o)[kRowTiles][kDim / 2],
   }
 }
 
-// Rounds the warp's output rows into `shared`, where its queries were, and writes them from there in
-// chunks of 16 bytes. The rows are the warp's, from row `warp_row` of the block on, `shared` their
-// place.
+// Rounds the warp's output rows into `shared`, where its queries were, and writes them from there
+// in chunks of 16 bytes. The rows are the warp's, from row `warp_row` of the block on, `shared`
+// their place.
 template <class T, int kDim, int kRowTiles>
 __device__ __forceinline__ void StoreOutput(const AttentionParams& params,
                                             const float (&o)[kRowTiles][kDim / 2], int warp_row,

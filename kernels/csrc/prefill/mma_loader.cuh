@@ -14,9 +14,9 @@ struct TileSlots {
   const void* value[kTileKeys];
 };
 
-// One request's keys 0 .. end - 1, and a KV head. The cache holds elements of type Stored, the tiles
-// of type T; kDim is the size of the head. Keys from `end` on become rows of zeros: nothing of them
-// is read.
+// One request's keys 0 .. end - 1, and a KV head. The cache holds elements of type Stored, the
+// tiles of type T; kDim is the size of the head. Keys from `end` on become rows of zeros: nothing
+// of them is read.
 template <class T, class Stored, int kDim>
 class Loader {
  public:
@@ -27,8 +27,8 @@ class Loader {
         kv_head_(kv_head),
         end_(end) {}
 
-  // Half of the threads look up where a tile's keys are, half its values, a row each: Ask() requests
-  // the block number early, Publish() of the same tile writes the places.
+  // Half of the threads look up where a tile's keys are, half its values, a row each: Ask()
+  // requests the block number early, Publish() of the same tile writes the places.
   __device__ __forceinline__ void Ask(int first_key) {
     const int key = first_key + KeyOfRow(threadIdx.x % kTileKeys);
     if (key < end_) block_ = blocks_[key / cache_.block_size];

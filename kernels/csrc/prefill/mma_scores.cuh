@@ -1,7 +1,8 @@
 // A tile of scores in registers, 16 rows by 64 keys of a warp: gate, mask, packing.
 //
-// Score 4 * n + 2 * half + e of lane 4g + t is row g + 8 * half, key KeyOfRow(8 * n + 2 * t + e): of
-// each of its two rows a thread has a run of 16 keys, and needs from the left only what precedes it.
+// Score 4 * n + 2 * half + e of lane 4g + t is row g + 8 * half, key KeyOfRow(8 * n + 2 * t + e):
+// of each of its two rows a thread has a run of 16 keys, and needs from the left only what precedes
+// it.
 #pragma once
 
 #include <cstdint>

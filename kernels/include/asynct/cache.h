@@ -18,8 +18,8 @@ struct CacheWriteParams {
   int head_dim;
 };
 
-// Where the keys and values of an attention's requests are copied to: key j of request r to row
-// r * request_rows + j. The rows from there to the next multiple of `row_multiple` become zeros. The
+// Where the keys and values of an attention's requests are copied to: key j of request r to row r *
+// request_rows + j. The rows from there to the next multiple of `row_multiple` become zeros. The
 // copies have the query's type; what an fp8 cache stores is converted exactly, without its scale,
 // which is left to who reads them.
 struct GatheredPages {

@@ -33,7 +33,7 @@ __device__ __forceinline__ void FromFp8(uint32_t bytes, uint32_t (&pairs)[2]) {
   using Pair = typename PairOf<T>::Type;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const uint32_t high = __byte_perm(bytes, 0, i == 0 ? 0x1404 : 0x3424);  // each above a zero byte
+    const uint32_t high = __byte_perm(bytes, 0, i == 0 ? 0x1404 : 0x3424);  // above zero bytes
     const uint32_t placed =
         (high & 0x80008000) | ((high & 0x7f007f00) >> Fp8Bits<T>::kShift);
     const uint32_t bias = Fp8Bits<T>::kBias;

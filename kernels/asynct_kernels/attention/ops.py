@@ -58,9 +58,11 @@ def attend(
             not matter, and calls on one stream may share it.
         k_scale, v_scale: of a float8 cache, value = scale * stored: a float, or float32 [1] or
             [H_kv]; 1 if left out.
-        key, value, slot_mapping: [T, H_kv, D] of query's dtype and [T] int64, for the kernels that
-            write the cache themselves: token t goes to slot slot_mapping[t] % block_size of block
-            slot_mapping[t] // block_size, or nowhere if negative.
+        key, value: [T, H_kv, D] of query's dtype, this step's, for the kernels that read them
+            beside the cache.
+        slot_mapping: [T] int64, where the kernel writes them: token t to slot
+            slot_mapping[t] % block_size of block slot_mapping[t] // block_size, or nowhere if
+            negative. None if the cache holds them already.
         **tuning: the kernel's own keywords.
 
     Raises:
@@ -142,10 +144,12 @@ def _arguments(
         clip_max=gate.clip[1], max_query_len=max_query_len, max_seq_len=max_seq_len,
         k_scale=_filled("k_scale", k_scale, 1, query.device),
         v_scale=_filled("v_scale", v_scale, 1, query.device))
-    fresh = dict(key=key, value=value, slot_mapping=slot_mapping)
-    if any(tensor is not None for tensor in fresh.values()):
-        checks.tensors(**fresh)
-        arguments |= fresh
+    if not (key is value is slot_mapping is None):
+        checks.tensors(key=key, value=value)
+        arguments |= dict(key=key, value=value)
+    if slot_mapping is not None:
+        checks.tensor("slot_mapping", slot_mapping)
+        arguments["slot_mapping"] = slot_mapping
     return arguments | _checked_tuning(kernel, tuning)
 
 

@@ -34,7 +34,8 @@ class PrefillWgmmaKernel(AttentionKernel):
 
 
 class PrefillSuperPageKernel(AttentionKernel):
-    """Fresh prompts: attends to this step's keys and values as they are, and writes the cache."""
+    """Fresh prompts: attends to this step's keys and values as they are, and writes them to the
+    cache if slot_mapping says where."""
 
     name = "hp1_prefill_super_page"
     limits = Limits(float8=False, fresh="required", **_LIMITS)
@@ -50,7 +51,8 @@ class PrefillSuperPageKernel(AttentionKernel):
         return _schedule_bytes(problem)
 
     def run(self, problem: AttentionProblem, out: torch.Tensor, workspace: torch.Tensor) -> None:
-        write_fresh(problem.fresh, problem)
+        if problem.fresh.slot_mapping is not None:
+            write_fresh(problem.fresh, problem)
         _attend(problem, out, workspace, _C.KeyValueRows(
             key=_heads_view(problem.fresh.key), value=_heads_view(problem.fresh.value),
             rows=problem.tokens, request_rows=0))

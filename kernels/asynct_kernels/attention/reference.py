@@ -24,7 +24,7 @@ class ReferenceKernel(AttentionKernel):
         return super().reasons(problem)
 
     def run(self, problem: AttentionProblem, out: torch.Tensor, workspace: torch.Tensor) -> None:
-        if problem.fresh is not None:
+        if problem.fresh is not None and problem.fresh.slot_mapping is not None:
             write_cache(problem, problem.fresh)
         for rows, key, value in request_key_values(problem):
             out[rows] = 0.0

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from asynct_kernels.attention import attention_kernels, find_kernel
 from oracle import assert_accurate, truth
 from problems import Case, as_bytes, run, wild_lengths
 from under_test import arguments, runs
@@ -76,3 +77,15 @@ def test_fresh_keys_and_values_end_in_the_cache(seed, case, kernel, device):
         wanted, found = (as_bytes(x).nan_to_num(math.pi)
                          for x in (getattr(facts.call, name), given[name]))
         assert torch.equal(found, wanted)
+
+
+@runs([Case(name="step", **PROMPTS, padding=3)],
+      [kernel for kernel in attention_kernels() if find_kernel(kernel).limits.fresh != "refused"])
+def test_without_slots_fresh_keys_leave_the_cache_as_it_is(seed, case, kernel, device):
+    facts = truth(case, device, seed)
+    fresh = facts.call.fresh_arguments()
+    given = facts.call.arguments() | {name: fresh[name] for name in ("key", "value")}
+    before = {name: as_bytes(given[name]).clone() for name in ("k_cache", "v_cache")}
+    assert_accurate(run(kernel, given), facts)
+    for name, cache in before.items():
+        assert torch.equal(as_bytes(given[name]), cache)

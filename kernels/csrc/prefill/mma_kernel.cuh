@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int half = 0; half < 2; ++half) {
       const int row = 16 * i + 8 * half + threadIdx.x % 32 / 4;
       rows[i][half] = {Form::Make(params.gate, block.head(first_row + row), scale), {}};
-      positions[row] = block.position(first_row + row);
+      if (threadIdx.x % 4 == 0) positions[row] = block.position(first_row + row);
     }
   }
   const int last_position =

@@ -70,7 +70,7 @@ void CheckSchedule(const Batch& batch, int row_block, int section_keys) {
              "queries left out", r, within);
       Expect(block.position == batch.keys[r] - batch.queries[r] + next, "wrong position", r,
              within);
-      for (int tile_keys : {64, 128}) {
+      for (int tile_keys : {32, 64}) {
         const int last = block.position + block.rows - 1;  // key that the last query sees
         const int tiles = TilesOf(block, tile_keys);
         const bool fewest = tiles == 1 || (tiles - 1) * tile_keys <= last;
@@ -128,7 +128,7 @@ int main() {
     }
     CheckSchedule(batch, i % 3 ? 64 : 128, between(1, 8 * most));
   }
-  for (int tile_keys : {64, 128}) {
+  for (int tile_keys : {32, 64, 128}) {
     CheckTileRows(tile_keys, 4);
     CheckTileRows(tile_keys, tile_keys / 4);
   }

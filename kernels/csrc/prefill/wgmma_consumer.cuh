@@ -8,90 +8,133 @@
 
 namespace asynct::prefill_wgmma {
 
-// The schedule is linked across works: the products with the values of one tile and with the keys
-// of the next go out together, also when the next tile is another work's, whose scores then come up
-// under this one's epilogue. The two warpgroups issue their products in turn.
+// Keys are multiplied two tiles ahead of the gate. While the scores of a tile turn into p, the
+// products with the values of the tile before and with the keys of the tile after are under way, and
+// this goes on from one work to the next.
 template <class Traits>
 class Consumer {
   using T = typename Traits::Element;
-  using Ring = prefill_wgmma::Ring<Traits::kStages>;
+  using Position = RingPosition<Traits::kStages>;
   static constexpr int kScores = Traits::kTileKeys / 2;  // of a thread, in two rows
   static constexpr uint32_t kTileLineBytes = Traits::kTileKeys * kLine * sizeof(T);
   static constexpr int kPartDim = Traits::kHeadDim < 128 ? Traits::kHeadDim : 128;
   static constexpr int kParts = Traits::kHeadDim / kPartDim;  // products that make an output row
+
+  using Scores = float[kScores];
+  using Weights = uint32_t[kScores / 8][4];  // p as A fragments
+  using Output = float[kParts][kPartDim / 2];
+
+  // A tile, by its work. `tiles` are the work's; 0 if there is no such tile.
+  struct Place {
+    uint32_t n;
+    int tile;
+    int tiles;
+
+    __device__ __forceinline__ bool Exists() const { return tiles > 0; }
+    __device__ __forceinline__ bool IsLast() const { return tile + 1 == tiles; }
+  };
+
+  // Where the gate is.
+  struct Cursor {
+    Position at;  // of its tile in the rings
+    Place tile;
+    Place next;
+    int row;  // position of the thread's first row
+  };
 
  public:
   __device__ __forceinline__ Consumer(const Params& params, Shared<Traits>& shared, int group)
       : params_(params), shared_(shared), group_(group) {}
 
   __device__ __forceinline__ void Run() {
-    if (group_ == kConsumers - 1) PassTurn();  // the first turn, to the first warpgroup
-    uint32_t n = 0;  // the work's number
-    if (shared_.WaitWork(n).tiles == 0) return;
-    typename Traits::Scores scores = StartScores(shared_.WaitWork(n));
-    float o[kParts][kPartDim / 2];
-    float s[kScores];
-    uint32_t p[kScores / 8][4];
+    Place first = {0, 0, shared_.WaitWork(0).tiles};
+    if (!first.Exists()) return;
+    Output o;
+    Scores even;
+    Scores odd;
+    Weights p;
+    auto gate = StartGate(0);
     Clear(o);
-
-    shared_.query_ring.WaitFull({0});
-    shared_.key_ring.WaitFull({0});
-    TakeTurn();
-    ptx::wgmma_fence();
-    MultiplyKeys(s, 0, {0});
-    ptx::wgmma_commit();
-    PassTurn();
-    FinishKeys(s, p, scores, n, 0, {0});
-
-    int tile = 0;
-    typename Ring::Position at;
-    for (;; ++at.count) {
-      const bool ends = ++tile == shared_.WorkAt(n).tiles;
-      if (ends) {
-        if (shared_.WaitWork(n + 1).tiles == 0) break;
-        shared_.query_ring.WaitFull({n + 1});
-      }
-      const typename Ring::Position key_at{at.count + 1};
-      shared_.value_ring.WaitFull(at);
-      shared_.key_ring.WaitFull(key_at);
-      TakeTurn();
-      ptx::wgmma_fence();
-      MultiplyValues(o, p, at);
-      ptx::wgmma_commit();
-      MultiplyKeys(s, ends ? n + 1 : n, key_at);
-      ptx::wgmma_commit();
-      PassTurn();
-      ptx::wgmma_wait<1>();
-      shared_.value_ring.Release(at);
-      Pin(o);
-      if (ends) {
-        StoreOut(o, shared_.WorkAt(n));
-        Clear(o);
-        shared_.work_ring.Release({n});
-        scores = StartScores(shared_.WorkAt(++n));
-        tile = 0;
-      }
-      FinishKeys(s, p, scores, n, tile, key_at);
+    StartKeys(even, first, {0});
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(even);
+    ReleaseKeys(first, {0});
+    Cursor cursor = {{0}, first, After(first), FirstPosition(0)};
+    StartKeys(odd, cursor.next, {1});
+    while (Step(even, odd, p, o, gate, cursor) && Step(odd, even, p, o, gate, cursor)) {
     }
-    shared_.value_ring.WaitFull(at);
-    TakeTurn();
-    ptx::wgmma_fence();
-    MultiplyValues(o, p, at);
-    ptx::wgmma_commit();
-    PassTurn();
     ptx::wgmma_wait<0>();
     Pin(o);
-    StoreOut(o, shared_.WorkAt(n));
+    StoreOut(o, shared_.WorkAt(cursor.tile.n));
   }
 
  private:
-  __device__ __forceinline__ void TakeTurn() {
-    ptx::named_barrier_wait(1 + group_, kConsumers * kWarpgroup);
-  }
-  __device__ __forceinline__ void PassTurn() {
-    ptx::named_barrier_arrive(1 + (group_ + 1) % kConsumers, kConsumers * kWarpgroup);
+  // Gates the scores `s` of the cursor's tile and starts its product with the values; `s` then
+  // becomes the scores of the tile after the next. Moves on to the next, whose scores are `next`;
+  // false if there is none.
+  __device__ __forceinline__ bool Step(Scores& s, Scores& next, Weights& p, Output& o,
+                                       typename Traits::Gate& gate, Cursor& cursor) {
+    const Place tile = cursor.tile;
+    gate.Apply(s);
+    Mask(s, cursor);
+
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(next);
+    Pin(o);
+    if (cursor.at.count > 0) shared_.value_ring.Release({cursor.at.count - 1});
+    ReleaseKeys(cursor.next, {cursor.at.count + 1});
+    PackScores<T>(s, p);
+    const Place ahead = After(cursor.next);
+    StartKeys(s, ahead, {cursor.at.count + 2});
+    if (tile.tile == 0 && tile.n > 0) {
+      StoreOut(o, shared_.WorkAt(tile.n - 1));
+      Clear(o);
+      shared_.work_ring.Release({tile.n - 1});
+    }
+    shared_.value_ring.WaitFull(cursor.at);
+    MultiplyValues(o, p, cursor.at);
+    ptx::wgmma_commit();
+
+    if (!cursor.next.Exists()) return false;
+    if (tile.IsLast()) {
+      gate = StartGate(cursor.next.n);
+      cursor.row = FirstPosition(cursor.next.n);
+    }
+    cursor.tile = cursor.next;
+    cursor.next = ahead;
+    ++cursor.at.count;
+    return true;
   }
 
+  __device__ __forceinline__ Place After(const Place& place) {
+    if (!place.Exists()) return place;
+    if (!place.IsLast()) return {place.n, place.tile + 1, place.tiles};
+    return {place.n + 1, 0, shared_.WaitWork(place.n + 1).tiles};
+  }
+  // Starts the scores of a tile. If there is none, of what a slot happens to hold, and nobody looks
+  // at them: the compiler keeps products in flight only where all threads are sure to start them.
+  __device__ __forceinline__ void StartKeys(Scores& s, const Place& place, Position at) {
+    if (place.Exists()) {
+      if (place.tile == 0) shared_.query_ring.WaitFull({place.n});
+      shared_.key_ring.WaitFull(at);
+    }
+    MultiplyKeys(s, place.n, at);
+    ptx::wgmma_commit();
+  }
+  __device__ __forceinline__ void ReleaseKeys(const Place& place, Position at) {
+    if (!place.Exists()) return;
+    shared_.key_ring.Release(at);
+    if (place.IsLast()) shared_.query_ring.Release({place.n});
+  }
+  // The position of the thread's first row in work n.
+  __device__ __forceinline__ int FirstPosition(uint32_t n) {
+    return shared_.WorkAt(n).block.position + FirstRow() +
+           threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4;
+  }
+  __device__ __forceinline__ auto StartGate(uint32_t n) {
+    const Work& work = shared_.WorkAt(n);
+    return typename Traits::Gate(params_.gate, Head(work), ScaleOf(params_.key, work.kv_head));
+  }
   __device__ __forceinline__ int Head(const Work& work) const {
     return work.head + group_ % params_.work_heads;
   }
@@ -102,27 +145,25 @@ class Consumer {
   static __device__ __forceinline__ float ScaleOf(const KeyValueSource& source, int kv_head) {
     return source.scale == nullptr ? 1.0f : source.scale[kv_head * source.scale_stride];
   }
-  __device__ __forceinline__ auto StartScores(const Work& work) const {
-    return typename Traits::Scores(params_.gate, Head(work), ScaleOf(params_.key, work.kv_head));
-  }
 
-  // Both keep the compiler from seeing through: o is the tensor cores' until the wait.
-  __device__ __forceinline__ void Pin(float (&o)[kParts][kPartDim / 2]) {
+  __device__ __forceinline__ void Pin(Output& o) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) ptx::wgmma_pin(o[part]);
   }
-  __device__ __forceinline__ void Clear(float (&o)[kParts][kPartDim / 2]) {
+  __device__ __forceinline__ void Clear(Output& o) {
 #pragma unroll
     for (int i = 0; i < Traits::kHeadDim / 2; ++i) o[i / (kPartDim / 2)][i % (kPartDim / 2)] = 0.0f;
   }
 
   // S = Q K^T, both K-major: a step is 16 elements of the head, 32 bytes within a line.
-  __device__ __forceinline__ void MultiplyKeys(float (&s)[kScores], uint32_t n,
-                                               typename Ring::Position at) {
+  __device__ __forceinline__ void MultiplyKeys(Scores& s, uint32_t n, Position at) {
     constexpr uint32_t kQueryLineBytes = kWarpgroupRows * kLine * sizeof(T);
-    const int slot = RingPosition<Traits::kQuerySlots>{n}.Slot();
-    const uint64_t query = ptx::wgmma_descriptor(shared_.query[slot][group_], 0, 1024);
+    auto* rows = shared_.query[RingPosition<Traits::kQuerySlots>{n}.Slot()][group_];
+    // Where registers are short, descriptors are made anew for each tile.
+    if constexpr (Traits::kHeadDim > 128) asm volatile("" : "+l"(rows));
+    const uint64_t query = ptx::wgmma_descriptor(rows, 0, 1024);
     const uint64_t key = ptx::wgmma_descriptor(shared_.key[at.Slot()], 0, 1024);
+    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Traits::kHeadDim / 16; ++step) {
       ptx::wgmma<0, T>(s, ptx::wgmma_advance(query, step / 4 * kQueryLineBytes + step % 4 * 32),
@@ -132,10 +173,9 @@ class Consumer {
   }
 
   // O += P V. V is N-major (the head runs along its lines); a step is 16 keys.
-  __device__ __forceinline__ void MultiplyValues(float (&o)[kParts][kPartDim / 2],
-                                                 const uint32_t (&p)[kScores / 8][4],
-                                                 typename Ring::Position at) {
+  __device__ __forceinline__ void MultiplyValues(Output& o, const Weights& p, Position at) {
     const uint64_t value = ptx::wgmma_descriptor(shared_.value[at.Slot()], kTileLineBytes, 1024);
+    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kScores / 8; ++step) {
 #pragma unroll
@@ -148,30 +188,17 @@ class Consumer {
     }
   }
 
-  // Waits for the scores of tile `tile` of work `n` and turns them into A fragments of p.
-  __device__ __forceinline__ void FinishKeys(float (&s)[kScores], uint32_t (&p)[kScores / 8][4],
-                                             typename Traits::Scores& scores, uint32_t n, int tile,
-                                             typename Ring::Position at) {
-    const Work& work = shared_.WorkAt(n);
-    ptx::wgmma_wait<0>();
-    shared_.key_ring.Release(at);
-    if (tile + 1 == work.tiles) shared_.query_ring.Release({n});
-    ptx::wgmma_pin(s);
-    scores.Apply(s);
-    const int first_key = tile * Traits::kTileKeys;
-    const int first_row =
-        work.block.position + FirstRow() + threadIdx.x % kWarpgroup / 32 * 16;  // of the warp
-    if (first_key + Traits::kTileKeys > first_row + 1) {
-      const int seen = first_row + threadIdx.x % 32 / 4 + 1 - first_key;
+  __device__ __forceinline__ void Mask(Scores& s, const Cursor& cursor) {
+    const int first_key = cursor.tile.tile * Traits::kTileKeys;
+    const int seen = cursor.row + 1 - first_key;
+    if (seen - static_cast<int>(threadIdx.x % 32 / 4) < Traits::kTileKeys) {  // the warp's first row
       MaskScores<Traits::kRun>(s, {seen, seen + 8});
     }
-    PackScores<T>(s, p);
   }
 
   // Output rows go through the warp's own 16 lines of shared memory, 64 columns at a time, to leave
   // as 16-byte stores.
-  __device__ __forceinline__ void StoreOut(const float (&o)[kParts][kPartDim / 2],
-                                           const Work& work) {
+  __device__ __forceinline__ void StoreOut(const Output& o, const Work& work) {
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x % kWarpgroup / 32;
     const int head = Head(work);

@@ -18,11 +18,11 @@ __device__ __forceinline__ int LaneToTheLeft(int distance) {
   return (lane & ~3) | ((lane - distance) & 3);
 }
 
-// The gate of the fast instances, tile after tile of one row block.
+// The gate of the fast instances, tile after tile of one row block; keys have no scale there.
 template <int kRun>
-class FastScores {
+class FastRowGate {
  public:
-  __device__ __forceinline__ FastScores(const GateParams& gate, int head, float)
+  __device__ __forceinline__ FastRowGate(const GateParams& gate, int head, float)
       : gate_(make_gate(gate.sigma[head], gate.alpha[head], gate.scale, gate.weights[0])) {}
 
   // Turns the scores into p, in place.
@@ -53,10 +53,10 @@ class FastScores {
 };
 
 // The gate of the general instances: runs of four keys, up to seven keys to the left.
-class GeneralScores {
+class GeneralRowGate {
  public:
   // `key_scale` is the factor of the stored keys.
-  __device__ __forceinline__ GeneralScores(const GateParams& gate, int head, float key_scale)
+  __device__ __forceinline__ GeneralRowGate(const GateParams& gate, int head, float key_scale)
       : gate_(make_general_gate(gate, head, gate.scale * key_scale)) {}
 
   template <int kScores>

@@ -20,7 +20,7 @@ inline constexpr int kWarpgroupRows = 64;     // of a wgmma
 inline constexpr int kConsumers = 2;          // warpgroups
 inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kLine = 64;              // 16-bit elements in a 128-byte swizzled line
-inline constexpr int kWorkSlots = 4;
+inline constexpr int kWorkSlots = 4;          // the gate's, one ended before, two ahead
 
 // Registers that setmaxnreg can hand out, a thread of each warpgroup: those of the launch. Asking
 // for one more would wait for ever.
@@ -28,7 +28,7 @@ inline constexpr int kRegisters = 65536 / kThreads / 8 * 8 * (1 + kConsumers);
 
 enum class Path {
   kPages,    // fast gate; a thread owns four consecutive keys of each 16, as pages allow
-  kRows,     // fast gate; K and V of a request are contiguous, a thread owns a quarter of the tile
+  kRows,     // fast gate; a request's keys are contiguous, a thread owns a quarter of the tile
   kGeneral,  // any gate, pages or contiguous rows, 16-bit or fp8
 };
 
@@ -37,14 +37,14 @@ struct Traits {
   using Element = T;
   static constexpr int kHeadDim = kDim;
   static constexpr int kLines = kDim / kLine;  // of a row
-  static constexpr int kTileKeys = kPath == Path::kRows && kDim <= 128 ? 128 : 64;
-  static constexpr int kStages = kTileKeys * kDim <= 64 * 128 ? 4 : 2;
+  static constexpr int kTileKeys = kDim <= 128 ? 64 : 32;
+  static constexpr int kStages = 4;
   static constexpr int kQuerySlots = kDim <= 128 ? 2 : 1;
   static constexpr int kRun = kPath == Path::kRows ? kTileKeys / 4 : 4;
   static constexpr int kBoxKeys = 4 * kRun;  // of a copy by the copy engine
   static constexpr int kConsumerRegisters = kDim <= 128 ? 216 : 232;
   static constexpr int kProducerRegisters = kRegisters - kConsumers * kConsumerRegisters;
-  using Scores = std::conditional_t<kPath == Path::kGeneral, GeneralScores, FastScores<kRun>>;
+  using Gate = std::conditional_t<kPath == Path::kGeneral, GeneralRowGate, FastRowGate<kRun>>;
 };
 
 template <int kDim, Path kPath>

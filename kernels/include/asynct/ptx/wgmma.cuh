@@ -71,6 +71,18 @@ struct WgmmaType<__half> {
 #define ASYNCT_D64 ASYNCT_D32, ASYNCT_D16(32), ASYNCT_D16(48)
 
 template <int kTransposeB, typename T = __nv_bfloat16>
+__device__ __forceinline__ void wgmma(float (&d)[16], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32%20%20 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, %16, %17, accumulate, 1, 1, 0, %19;\n}\n"
+      : ASYNCT_D16(0)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeB),
+        "C"(WgmmaType<T>::kName));
+}
+
+template <int kTransposeB, typename T = __nv_bfloat16>
 __device__ __forceinline__ void wgmma(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
   asm volatile(
       "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %34, 0;\n"

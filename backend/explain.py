@@ -17,6 +17,7 @@ from asynct_vllm.settings import Settings
 
 _DECODES = flags.DEFINE_integer("decodes", 32, "Requests of one query token.", lower_bound=0)
 _PREFILLS = flags.DEFINE_integer("prefills", 0, "Requests of more.", lower_bound=0)
+_FRESH = flags.DEFINE_bool("fresh", False, "Whether no prefill has earlier keys.")
 _QUERY_LEN = flags.DEFINE_integer("query_len", 512, "Query tokens of a prefill.", lower_bound=2)
 _SEQ_LEN = flags.DEFINE_integer("seq_len", 2048, "Keys of the longest request.", lower_bound=1)
 _CAPABILITY = flags.DEFINE_string(
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> None:
         group=_HEADS.value // _KV_HEADS.value, block_size=_BLOCK_SIZE.value,
         window=_WINDOW.value, float8_cache=False)
     shape = StepShape(
-        num_decodes=_DECODES.value, num_prefills=_PREFILLS.value,
+        num_decodes=_DECODES.value, num_prefills=_PREFILLS.value, fresh=_FRESH.value,
         num_tokens=_DECODES.value + _PREFILLS.value * _QUERY_LEN.value,
         max_query_len=_QUERY_LEN.value if _PREFILLS.value else 1, max_seq_len=_SEQ_LEN.value)
     console = Console()

@@ -17,13 +17,14 @@ from asynct_vllm.decode_schedule import DecodeScheduler
 from asynct_vllm.impl import AsyncTImpl
 from asynct_vllm.kernel_work import KernelCall, KernelWork
 from asynct_vllm.metadata import AsyncTMetadata, Work
-from asynct_vllm.plan import DECODE_PAGED, Plan, StepShape, plan
+from asynct_vllm.plan import DECODE_PAGED, PREFILL_FRESH, Plan, StepShape, plan
 from asynct_vllm.settings import settings
 from asynct_vllm.torch_paths import TorchWork
 from asynct_vllm.torch_paths.batch import Batch
 
 # A plan for one decode says what serves decodes, whatever the step.
-_ONE_DECODE = StepShape(num_decodes=1, num_prefills=0, num_tokens=1, max_query_len=1, max_seq_len=1)
+_ONE_DECODE = StepShape(
+    num_decodes=1, num_prefills=0, fresh=False, num_tokens=1, max_query_len=1, max_seq_len=1)
 
 
 class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
@@ -77,6 +78,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         shape = StepShape(
             num_decodes=num_decodes,
             num_prefills=common.num_reqs - num_decodes,
+            fresh=num_decodes < common.num_reqs and _fresh(query_start, common, num_decodes),
             num_tokens=query_start[-1],
             max_query_len=common.max_query_len,
             # Dummy steps may claim more than a row of the table has room for.
@@ -118,6 +120,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         if step_plan.prefill is not None:
             requests = slice(shape.num_decodes, common.num_reqs)
             starts = common.query_start_loc[requests.start : requests.stop + 1]
+            fresh = step_plan.prefill == PREFILL_FRESH
             calls.append(KernelCall(
                 kernel=step_plan.prefill,
                 rows=slice(num_decode_tokens, shape.num_tokens),
@@ -125,7 +128,8 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
                 query_start_loc=starts - num_decode_tokens,
                 seq_lens=common.seq_lens[requests],
                 max_query_len=shape.max_query_len,
-                max_seq_len=shape.max_seq_len,
+                max_seq_len=shape.max_query_len if fresh else shape.max_seq_len,
+                fresh=fresh,
             ))
         return KernelWork(tuple(calls))
 
@@ -187,6 +191,15 @@ def _num_decodes(query_start: tuple[int, ...]) -> int:
     """How many requests before the first of more than one query token."""
     pairs = enumerate(zip(query_start, query_start[1:]))
     return next((i for i, (start, stop) in pairs if stop - start > 1), len(query_start) - 1)
+
+
+def _fresh(query_start: tuple[int, ...], common: CommonAttentionMetadata, first: int) -> bool:
+    """Whether no request from `first` on has keys from before this step, for all the host knows."""
+    if common.seq_lens_cpu_upper_bound is None:
+        return False
+    bounds = common.seq_lens_cpu_upper_bound[first : common.num_reqs].tolist()
+    query_lens = (stop - start for start, stop in zip(query_start[first:], query_start[first + 1 :]))
+    return all(bound == query_len for bound, query_len in zip(bounds, query_lens, strict=True))
 
 
 def _max_seq_lens(common: CommonAttentionMetadata) -> tuple[int, ...]:

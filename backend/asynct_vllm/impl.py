@@ -138,12 +138,12 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         Raises:
             ValueError: a quantised output is asked for, or the cache has another layout.
         """
-        del layer, key, value  # This step's K and V are in the cache already.
+        del layer
         if output_scale is not None or output_block_scale is not None:
             raise ValueError("output_scale: AsyncT attention does not quantise its output")
         if attn_metadata is None:
             return output.zero_()
         k_cache, v_cache = paged.split(kv_cache)
-        attn_metadata.work.attend(query, k_cache, v_cache, self.gate, output)
+        attn_metadata.work.attend(query, key, value, k_cache, v_cache, self.gate, output)
         output[attn_metadata.num_tokens :] = 0
         return output

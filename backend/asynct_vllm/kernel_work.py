@@ -19,6 +19,7 @@ class KernelCall:
         max_query_len, max_seq_len: bounds, for every replay where the step is captured.
         workspace: scratch memory that lives as long as a captured graph; None: allocated by call.
         tuning: the kernel's own keywords.
+        fresh: whether the kernel reads this step's keys and values as the projection wrote them.
     """
 
     kernel: str
@@ -30,10 +31,13 @@ class KernelCall:
     max_seq_len: int
     workspace: torch.Tensor | None = None
     tuning: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    fresh: bool = False
 
     def attend(
         self,
         query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
         k_cache: torch.Tensor,
         v_cache: torch.Tensor,
         gate: GateParams,
@@ -52,6 +56,8 @@ class KernelCall:
             max_query_len=self.max_query_len,
             max_seq_len=self.max_seq_len,
             workspace=self.workspace,
+            key=key[self.rows] if self.fresh else None,
+            value=value[self.rows] if self.fresh else None,
             **self.tuning,
         )
 
@@ -69,6 +75,8 @@ class KernelWork:
     def attend(
         self,
         query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
         k_cache: torch.Tensor,
         v_cache: torch.Tensor,
         gate: GateParams,
@@ -76,4 +84,4 @@ class KernelWork:
     ) -> None:
         """See `asynct_vllm.metadata.Work`."""
         for call in self.calls:
-            call.attend(query, k_cache, v_cache, gate, output)
+            call.attend(query, key, value, k_cache, v_cache, gate, output)

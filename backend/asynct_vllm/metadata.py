@@ -19,13 +19,15 @@ class Work(Protocol):
     def attend(
         self,
         query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
         k_cache: torch.Tensor,
         v_cache: torch.Tensor,
         gate: GateParams,
         output: torch.Tensor,
     ) -> None:
         """Writes the step's rows of output [T, H, D], for query [T, H, D] and one layer's caches
-        [num_blocks, block_size, H_kv, D]."""
+        [num_blocks, block_size, H_kv, D], which hold key and value [T, H_kv, D] already."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,11 +7,12 @@ from asynct_kernels.attention import LayerShape, find_kernel
 from asynct_vllm.settings import Settings, TorchPath
 
 DECODE_PAGED = "hp1_decode_paged"
-PREFILL_WGMMA = "hp1_prefill_wgmma"
+PREFILL_FRESH = "hp1_prefill_super_page"  # reads keys and values as the projection wrote them
+_WGMMA_KERNELS = (PREFILL_FRESH, "hp1_prefill_wgmma")
 
 # In the order in which they are preferred.
 DECODE_KERNELS = (DECODE_PAGED, "triton_decode")
-PREFILL_KERNELS = (PREFILL_WGMMA, "hp1_prefill_mma", "triton_prefill")
+PREFILL_KERNELS = (*_WGMMA_KERNELS, "hp1_prefill_mma", "triton_prefill")
 
 DEFAULT_TORCH_PATH: TorchPath = "gather"
 
@@ -23,6 +24,7 @@ class StepShape:
     Attributes:
         num_decodes: leading requests of at most one query token, those that pad a graph included.
         num_prefills: the other requests.
+        fresh: whether no prefill has keys from before this step.
         num_tokens: query tokens.
         max_query_len: of one request.
         max_seq_len: an upper bound of a request's keys.
@@ -30,6 +32,7 @@ class StepShape:
 
     num_decodes: int
     num_prefills: int
+    fresh: bool
     num_tokens: int
     max_query_len: int
     max_seq_len: int
@@ -76,17 +79,18 @@ def plan(
         return Plan(settings.torch_path, None, None,
                     f"VLLM_HP1_TORCH_PATH is {settings.torch_path}")
     decode = _choose(_allowed(DECODE_KERNELS, settings), layer, capability)
-    allowed = _allowed(PREFILL_KERNELS, settings)
-    wgmma_first = shape.max_query_len >= settings.wgmma_min_tq
-    if not wgmma_first:
-        allowed = tuple(name for name in allowed if name != PREFILL_WGMMA)
-    prefill = _choose(allowed, layer, capability)
+    long = shape.max_query_len >= settings.wgmma_min_tq
+    prefill = _choose(
+        tuple(name for name in _allowed(PREFILL_KERNELS, settings)
+              if (long or name not in _WGMMA_KERNELS) and (shape.fresh or name != PREFILL_FRESH)),
+        layer, capability)
     if decode.kernel is None or prefill.kernel is None:
         return Plan(DEFAULT_TORCH_PATH, None, None,
                     "no kernel serves: " + "; ".join(decode.passed_over + prefill.passed_over))
-    reasons = [f"{shape.num_decodes} decodes, {shape.num_prefills} prefills of at most "
+    fresh = "fresh " if shape.fresh else ""
+    reasons = [f"{shape.num_decodes} decodes, {shape.num_prefills} {fresh}prefills of at most "
                f"{shape.max_query_len} tokens, {shape.max_seq_len} keys"]
-    if shape.num_prefills and not wgmma_first:
+    if shape.num_prefills and not long:
         reasons.append(f"VLLM_HP1_WGMMA_MIN_TQ is {settings.wgmma_min_tq}")
     return Plan(
         torch_path=None,
@@ -121,4 +125,4 @@ def _allowed(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     """Those of `names` that the settings do not turn off."""
     return tuple(name for name in names
                  if (settings.use_cuda or not name.startswith("hp1_"))
-                 and (settings.prefill_wgmma or name != PREFILL_WGMMA))
+                 and (settings.prefill_wgmma or name not in _WGMMA_KERNELS))

@@ -1,13 +1,15 @@
 """A step served by kernels: what each is told, with the reference kernel standing in for all."""
 
+from unittest import mock
+
 import pytest
 import torch
 from comparison import random_gate
 from synthetic_step import SyntheticStep
 
-from asynct_vllm import builder, counters
+from asynct_vllm import builder, counters, kernel_work
 from asynct_vllm.counters import Hits
-from asynct_vllm.plan import Plan
+from asynct_vllm.plan import PREFILL_FRESH, Plan
 from asynct_vllm.settings import Settings
 
 QUERY_LENS, PREFIX_LENS = (1, 1, 1, 17, 5, 40), (33, 0, 63, 15, 60, 0)
@@ -59,6 +61,42 @@ def test_decodes_keep_vllms_buffers(seed):
         assert view.data_ptr() == buffer.data_ptr()
     width = step.common.block_table_tensor.shape[1]
     assert decodes.max_seq_len == width * step.kv_cache.shape[2]
+
+
+def test_fresh_prompts_are_told_this_steps_keys(seed, monkeypatch):
+    step = SyntheticStep.make((1, 17, 40), (33, 0, 0), dtype=torch.bfloat16)
+    gate = random_gate(4)
+    shapes = []
+
+    def plan(shape, layer, capability, settings):
+        shapes.append(shape)
+        return Plan(None, "reference", PREFILL_FRESH, "a test")
+
+    monkeypatch.setattr(builder, "plan", plan)
+    decodes, prefills = step.build(Settings()).work.calls
+    assert shapes[0].fresh
+    assert (decodes.fresh, prefills.fresh) == (False, True)
+    assert prefills.max_seq_len == prefills.max_query_len == 40
+    told = mock.Mock()
+    with mock.patch.object(kernel_work, "attend", told):
+        prefills.attend(step.query, step.key, step.value, None, None, gate, step.query)
+    assert torch.equal(told.call_args.kwargs["key"], step.key[1:])
+    assert torch.equal(told.call_args.kwargs["value"], step.value[1:])
+    assert "slot_mapping" not in told.call_args.kwargs
+
+
+@pytest.mark.parametrize("prefix_lens", ((33, 0, 1), (33, 16, 0)))
+def test_a_prefix_or_a_bound_above_the_length_is_not_fresh(prefix_lens, seed, monkeypatch):
+    shapes = []
+
+    def plan(shape, layer, capability, settings):
+        shapes.append(shape)
+        return Plan(None, "reference", "reference", "a test")
+
+    monkeypatch.setattr(builder, "plan", plan)
+    SyntheticStep.make((1, 17, 40), prefix_lens, dtype=torch.bfloat16).build(Settings())
+    SyntheticStep.make((1, 17, 40), (33, 0, 0), dtype=torch.bfloat16, slack=1).build(Settings())
+    assert [shape.fresh for shape in shapes] == [False, False]
 
 
 def test_requests_that_pad_a_graph(seed):

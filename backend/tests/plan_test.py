@@ -11,7 +11,8 @@ from asynct_vllm.plan import StepShape, plan
 from asynct_vllm.settings import Settings, TorchPath
 
 MIXED = StepShape(
-    num_decodes=15, num_prefills=1, num_tokens=527, max_query_len=512, max_seq_len=2048
+    num_decodes=15, num_prefills=1, fresh=False, num_tokens=527, max_query_len=512,
+    max_seq_len=2048,
 )
 LAYER = LayerShape(
     dtype=torch.bfloat16, head_dim=128, group=2, block_size=16, window=3, float8_cache=False
@@ -37,6 +38,16 @@ def test_on_hopper():
     chosen = plan(MIXED, LAYER, HOPPER, Settings())
     assert (chosen.decode, chosen.prefill) == ("hp1_decode_paged", "hp1_prefill_wgmma")
     assert "15 decodes, 1 prefills" in str(chosen)
+
+
+def test_fresh_prompts_are_read_as_the_projection_wrote_them():
+    fresh = dataclasses.replace(MIXED, fresh=True)
+    chosen = plan(fresh, LAYER, HOPPER, Settings())
+    assert (chosen.decode, chosen.prefill) == ("hp1_decode_paged", "hp1_prefill_super_page")
+    assert "1 fresh prefills" in chosen.reason
+    assert plan(fresh, LAYER, AMPERE, Settings()).prefill == "hp1_prefill_mma"
+    short = dataclasses.replace(fresh, max_query_len=63)
+    assert plan(short, LAYER, HOPPER, Settings()).prefill == "hp1_prefill_mma"
 
 
 def test_on_ampere():

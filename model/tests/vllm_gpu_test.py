@@ -25,10 +25,12 @@ pytestmark = pytest.mark.gpu
 PROMPT_LENGTHS = (1, 2, 3, 15, 16, 17, 65, 127, 300, 520, 900)
 GPU = dict(dtype="bfloat16", max_model_len=1024, max_num_batched_tokens=512)
 
+WGMMA = {"hp1_decode_paged", "hp1_prefill_wgmma", "hp1_prefill_super_page"}
+
 # Environment, settings of the engine, and the kernels that have to serve.
 CASES = {
-    "graphs": ({}, dict(enforce_eager=False), {"hp1_decode_paged", "hp1_prefill_wgmma"}),
-    "eager": ({}, dict(block_size=128), {"hp1_decode_paged", "hp1_prefill_wgmma"}),
+    "graphs": ({}, dict(enforce_eager=False), WGMMA),
+    "eager": ({}, dict(block_size=128), WGMMA),
     "mma": ({"VLLM_HP1_PREFILL_WGMMA": "0"}, {}, {"hp1_decode_paged", "hp1_prefill_mma"}),
     "triton": ({"VLLM_HP1_USE_CUDA": "0"}, {}, {"triton_decode", "triton_prefill"}),
     "PyTorch": ({"VLLM_HP1_TORCH_PATH": "gather"}, {}, {"gather"}),
@@ -81,10 +83,10 @@ def test_broken_attention_shows(checkpoint, monkeypatch):
     """Without sigma in the decodes' kernel alone, the comparison turns red."""
     attend = kernel_work.KernelCall.attend
 
-    def without_sigma(call, query, k_cache, v_cache, gate, output):
+    def without_sigma(call, query, key, value, k_cache, v_cache, gate, output):
         if call.max_query_len == 1:
             gate = dataclasses.replace(gate, sigma=0.0)
-        attend(call, query, k_cache, v_cache, gate, output)
+        attend(call, query, key, value, k_cache, v_cache, gate, output)
 
     monkeypatch.setattr(kernel_work.KernelCall, "attend", without_sigma)
     with engine(checkpoint, **GPU) as llm:

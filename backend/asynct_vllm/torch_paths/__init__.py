@@ -46,10 +46,13 @@ class TorchWork:
     def attend(
         self,
         query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
         k_cache: torch.Tensor,
         v_cache: torch.Tensor,
         gate: GateParams,
         output: torch.Tensor,
     ) -> None:
         """See `asynct_vllm.metadata.Work`."""
+        del key, value
         PATHS[self.path].attend(query, k_cache, v_cache, gate, self.batch, self.prepared, output)

@@ -81,6 +81,25 @@ __device__ __forceinline__ void CopyQuery(const AttentionParams& params, const B
   ptx::copy_async_commit();
 }
 
+// What the thread knows of its rows, of the warp's from `first_row` on, and their positions.
+template <int kRowTiles, class Form>
+__device__ __forceinline__ void StartRows(const AttentionParams& params, const Block& block,
+                                          int first_row, Row<Form> (&rows)[kRowTiles][2],
+                                          int* positions) {
+  const CacheView& keys = params.cache.key;
+  const float stored = keys.scale ? keys.scale[block.kv_head * keys.scale_stride] : 1.0f;
+  const float scale = stored * params.gate.scale;
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = 16 * i + 8 * half + threadIdx.x % 32 / 4;
+      rows[i][half] = {Form::Make(params.gate, block.head(first_row + row), scale), {}};
+      if (threadIdx.x % 4 == 0) positions[row] = block.position(first_row + row);
+    }
+  }
+}
+
 // S = Q K^T; `query` is the warp's rows.
 template <class T, int kDim, int kRowTiles>
 __device__ __forceinline__ void MultiplyKeys(float (&s)[kRowTiles][kScores], const T* query,
@@ -190,7 +209,7 @@ template <class T, class Stored, int kDim, int kRowTiles, class Form>
 __global__ void __launch_bounds__(kThreads, 2)
     HP1PrefillMmaKernel(const __grid_constant__ AttentionParams params) {
   using S = Shape<kDim, kRowTiles>;
-  extern __shared__ char memory[];
+  extern __shared__ __align__(128) char memory[];
   Shared<T, kDim, kRowTiles>& shared = *reinterpret_cast<Shared<T, kDim, kRowTiles>*>(memory);
 
   const Block block = BlockOf(params, S::kRows);
@@ -208,19 +227,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int first_row = block.first_row + warp_row;
   T* const query = shared.query + warp_row * kDim;
   int* const positions = shared.position + warp_row;
-  const CacheView& keys = params.cache.key;
-  const float stored = keys.scale ? keys.scale[block.kv_head * keys.scale_stride] : 1.0f;
-  const float scale = stored * params.gate.scale;
   Row<Form> rows[kRowTiles][2];
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = 16 * i + 8 * half + threadIdx.x % 32 / 4;
-      rows[i][half] = {Form::Make(params.gate, block.head(first_row + row), scale), {}};
-      if (threadIdx.x % 4 == 0) positions[row] = block.position(first_row + row);
-    }
-  }
+  StartRows(params, block, first_row, rows, positions);
   const int last_position =
       first_row < block.rows ? block.position(block.last_row(first_row, S::kWarpRows)) : -1;
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-import platform
 import time
-from importlib import metadata
 
 import asynct_model  # noqa: F401  registers AsyncT with transformers
 import lm_eval
 import torch
 from lm_eval.models.utils import resolve_max_length
+from machine import describe_machine
 from transformers import AutoConfig, AutoTokenizer
 
 from asynct_evals import engines, environment, task
@@ -22,7 +21,8 @@ from asynct_evals.settings import Settings
 TASK = "gsm8k"
 STRICT, FLEXIBLE = "strict-match", "flexible-extract"
 
-_PACKAGES = ("torch", "transformers", "vllm", "lm_eval", "datasets", "tokenizers", "numpy")
+# Beside those that every machine's description has: what can change a score.
+_PACKAGES = ("lm_eval", "datasets", "tokenizers", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Result:
     samples: list[Sample]
     load_seconds: float
     run_seconds: float
-    machine: dict[str, str | None]
+    machine: dict[str, object]
 
     @property
     def output_tokens(self) -> int:
@@ -110,7 +110,7 @@ def run(settings: Settings, data: Data) -> Result:
         samples=_samples(outcome["samples"][TASK], data, prompts, engine.generations),
         load_seconds=loaded - start,
         run_seconds=finished - loaded,
-        machine=_machine(),
+        machine=describe_machine(*_PACKAGES),
     )
 
 
@@ -157,22 +157,3 @@ def _samples(
         )
         for i, (problem, prompt) in enumerate(zip(data.problems, prompts, strict=True))
     ]
-
-
-def _machine() -> dict[str, str | None]:
-    """Versions of what can change a score, and the device."""
-
-    def version(package: str) -> str | None:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return None
-
-    device = f"CPU, {torch.get_num_threads()} threads"
-    if torch.cuda.is_available():
-        device = torch.cuda.get_device_name()
-    return {
-        "device": device,
-        "python": platform.python_version(),
-        **{package: version(package) for package in _PACKAGES},
-    }

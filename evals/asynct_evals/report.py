@@ -34,7 +34,7 @@ def _column(result: Result) -> dict[str, str]:
         shots += f" (not {asked}: no more fit the model's context)"
     count, seconds = len(result.samples), result.run_seconds
     return {
-        "device": f"{result.machine['device']}, {result.dtype}",
+        "device": f"{result.machine['card']}, {result.dtype}",
         "problems": str(count),
         "few-shot examples": shots,
         "exact match, strict": _show(result.scores[STRICT]),

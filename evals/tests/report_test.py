@@ -50,7 +50,7 @@ def test_the_json(tmp_path):
         "model": "some/model", "engine": "hf", "num_fewshot": 8, "seed": 7, "dtype": "auto",
     }  # fmt: skip
     assert content["generation"] == {"max_gen_toks": 256}
-    assert content["machine"] == {"device": "CPU", "torch": "0"}
+    assert content["machine"] == {"card": "CPU", "torch": "0"}
     assert content["problems_per_second"] == 1
     assert content["output_tokens_per_second"] == 2.5
     assert content["samples"][1] == {

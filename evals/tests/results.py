@@ -32,5 +32,5 @@ def result(engine: str, samples: list[Sample], *, num_fewshot: int = 8) -> Resul
         samples=samples,
         load_seconds=1.5,
         run_seconds=2.0,
-        machine={"device": "CPU", "torch": "0"},
+        machine={"card": "CPU", "torch": "0"},
     )

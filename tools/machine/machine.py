@@ -19,16 +19,16 @@ def describe_run(commit: str = "") -> dict[str, object]:
             **describe_machine()}
 
 
-def describe_machine() -> dict[str, object]:
+def describe_machine(*packages: str) -> dict[str, object]:
     """The card and its driver, or what runs in its place, and the versions of what computes on it.
 
-    Without a GPU, `card` is "CPU" and `threads` says how many torch uses. A package that is not
-    installed has None for its version.
+    Without a GPU, `card` is "CPU" and `threads` says how many torch uses. `packages` are further
+    ones whose versions matter; a package that is not installed has None for it.
     """
     return {
         **(_describe_gpu() if torch.cuda.is_available() else _describe_cpu()),
         "torch": torch.__version__,
-        **{package: _version(package) for package in _PACKAGES},
+        **{package: _version(package) for package in (*_PACKAGES, *packages)},
         "python": platform.python_version(),
     }
 

@@ -46,9 +46,9 @@ def test_without_a_gpu(monkeypatch):
     assert machine.folder_name(described) == "cpu"
 
 
-def test_a_package_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(machine, "_PACKAGES", ("torch", "no-such-package"))
-    described = machine.describe_machine()
+def test_further_packages():
+    described = machine.describe_machine("pytest", "no-such-package")
+    assert described["pytest"] == pytest.__version__
     assert described["no-such-package"] is None
 
 

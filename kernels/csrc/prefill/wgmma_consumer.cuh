@@ -9,8 +9,8 @@
 namespace asynct::prefill_wgmma {
 
 // Keys are multiplied two tiles ahead of the gate. While the scores of a tile turn into p, the
-// products with the values of the tile before and with the keys of the tile after are under way, and
-// this goes on from one work to the next.
+// products with the values of the tile before and with the keys of the tile after are under way,
+// and this goes on from one work to the next.
 template <class Traits>
 class Consumer {
   using T = typename Traits::Element;
@@ -191,7 +191,8 @@ class Consumer {
   __device__ __forceinline__ void Mask(Scores& s, const Cursor& cursor) {
     const int first_key = cursor.tile.tile * Traits::kTileKeys;
     const int seen = cursor.row + 1 - first_key;
-    if (seen - static_cast<int>(threadIdx.x % 32 / 4) < Traits::kTileKeys) {  // the warp's first row
+    const int seen_by_first = seen - static_cast<int>(threadIdx.x % 32 / 4);  // row of the warp
+    if (seen_by_first < Traits::kTileKeys) {
       MaskScores<Traits::kRun>(s, {seen, seen + 8});
     }
   }

@@ -1,9 +1,9 @@
-// Thin wrappers over wgmma: D[64, N] += A[64, 16] B[16, N] by one warpgroup, with A and B in bf16 or
-// fp16 and D in float32.
+// Thin wrappers over wgmma: D[64, N] += A[64, 16] B[16, N] by one warpgroup, with A and B in bf16
+// or fp16 and D in float32.
 //
 // Thread t of the warpgroup holds, with g = t / 32 * 16 + t % 32 / 4 and q = t % 4:
 //   d[4 j + 2 h + e]  element (row g + 8 h, column 8 j + 2 q + e) of D
-//   a[2 i + h]        elements (row g + 8 h, columns 8 i + 2 q + {0, 1}) of A, when A is in registers
+//   a[2 i + h]        elements (row g + 8 h, columns 8 i + 2 q + {0, 1}) of A, if it is in registers
 // so a pair of D's column groups, packed to 16 bits, is A's fragment as it stands.
 // B is K-major in shared memory, or N-major with kTransposeB = 1.
 #pragma once
@@ -40,8 +40,8 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kSize]) {
 }
 
 // Descriptor of an operand in shared memory with the 128-byte swizzle (1024-byte aligned atoms of
-// eight 128-byte lines). `stride` is the byte distance of atoms eight lines apart, `leading` that of
-// the next 64 elements of N (only an N-major operand has one).
+// eight 128-byte lines). `stride` is the byte distance of atoms eight lines apart, `leading` that
+// of the next 64 elements of N (only an N-major operand has one).
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* operand, uint32_t leading,
                                                      uint32_t stride) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;

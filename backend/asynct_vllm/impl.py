@@ -9,7 +9,7 @@ from vllm.v1.attention.backend import AttentionImpl, AttentionLayer, AttentionTy
 
 from asynct_kernels import GateParams
 from asynct_vllm import kv_cache as paged
-from asynct_vllm.metadata import AsyncTMetadata
+from asynct_vllm.metadata import AsyncTMetadata, LayerTensors
 
 KV_CACHE_DTYPES = ("auto", "float16", "bfloat16")
 
@@ -144,6 +144,8 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         if attn_metadata is None:
             return output.zero_()
         k_cache, v_cache = paged.split(kv_cache)
-        attn_metadata.work.attend(query, key, value, k_cache, v_cache, self.gate, output)
+        attn_metadata.work.attend(
+            LayerTensors(query, key, value, k_cache, v_cache, self.gate, output)
+        )
         output[attn_metadata.num_tokens :] = 0
         return output

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from asynct_kernels import GateParams, attend
+from asynct_kernels import attend
+from asynct_vllm.metadata import LayerTensors
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,31 +34,23 @@ class KernelCall:
     tuning: Mapping[str, int] = dataclasses.field(default_factory=dict)
     fresh: bool = False
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        gate: GateParams,
-        output: torch.Tensor,
-    ) -> None:
+    def attend(self, layer: LayerTensors) -> None:
+        """Writes these requests' rows of the layer's output."""
         attend(
-            query[self.rows],
-            k_cache,
-            v_cache,
+            layer.query[self.rows],
+            layer.k_cache,
+            layer.v_cache,
             self.block_table,
             self.query_start_loc,
             self.seq_lens,
-            gate,
+            layer.gate,
             kernel=self.kernel,
-            out=output[self.rows],
+            out=layer.output[self.rows],
             max_query_len=self.max_query_len,
             max_seq_len=self.max_seq_len,
             workspace=self.workspace,
-            key=key[self.rows] if self.fresh else None,
-            value=value[self.rows] if self.fresh else None,
+            key=layer.key[self.rows] if self.fresh else None,
+            value=layer.value[self.rows] if self.fresh else None,
             **self.tuning,
         )
 
@@ -72,16 +65,7 @@ class KernelWork:
         """See `asynct_vllm.metadata.Work`."""
         return [(call.kernel, call.rows) for call in self.calls]
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        gate: GateParams,
-        output: torch.Tensor,
-    ) -> None:
+    def attend(self, layer: LayerTensors) -> None:
         """See `asynct_vllm.metadata.Work`."""
         for call in self.calls:
-            call.attend(query, key, value, k_cache, v_cache, gate, output)
+            call.attend(layer)

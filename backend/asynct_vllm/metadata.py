@@ -1,4 +1,4 @@
-"""What every attention layer of a step shares."""
+"""What every attention layer of a step shares, and what each brings."""
 
 import dataclasses
 from typing import Protocol
@@ -10,24 +10,35 @@ from asynct_kernels import GateParams
 from asynct_vllm.plan import Plan
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class LayerTensors:
+    """One layer's part in a step.
+
+    Attributes:
+        query: `[T, H, D]`.
+        key, value: `[T, H_kv, D]`, this step's, as the projection wrote them; T or more rows.
+        k_cache, v_cache: `[num_blocks, block_size, H_kv, D]`, which hold them already.
+        gate: the layer's.
+        output: `[T, H, D]`.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    gate: GateParams
+    output: torch.Tensor
+
+
 class Work(Protocol):
     """What the plan's paths prepared for all layers of the step."""
 
     def served(self) -> list[tuple[str, slice]]:
         """The paths and the query rows that each serves."""
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        gate: GateParams,
-        output: torch.Tensor,
-    ) -> None:
-        """Writes the step's rows of output [T, H, D], for query [T, H, D] and one layer's caches
-        [num_blocks, block_size, H_kv, D], which hold key and value [T, H_kv, D] already."""
+    def attend(self, layer: LayerTensors) -> None:
+        """Writes the step's rows of the layer's output."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

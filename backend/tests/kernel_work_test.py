@@ -9,6 +9,7 @@ from synthetic_step import SyntheticStep
 
 from asynct_vllm import builder, counters, kernel_work
 from asynct_vllm.counters import Hits
+from asynct_vllm.metadata import LayerTensors
 from asynct_vllm.plan import PREFILL_FRESH, Plan
 from asynct_vllm.settings import Settings
 
@@ -79,7 +80,8 @@ def test_fresh_prompts_are_told_this_steps_keys(seed, monkeypatch):
     assert prefills.max_seq_len == prefills.max_query_len == 40
     told = mock.Mock()
     with mock.patch.object(kernel_work, "attend", told):
-        prefills.attend(step.query, step.key, step.value, None, None, gate, step.query)
+        prefills.attend(
+            LayerTensors(step.query, step.key, step.value, None, None, gate, step.query))
     assert torch.equal(told.call_args.kwargs["key"], step.key[1:])
     assert torch.equal(told.call_args.kwargs["value"], step.value[1:])
     assert "slot_mapping" not in told.call_args.kwargs

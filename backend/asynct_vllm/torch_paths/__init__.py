@@ -12,9 +12,7 @@ import dataclasses
 from types import ModuleType
 from typing import Any
 
-import torch
-
-from asynct_kernels import GateParams
+from asynct_vllm.metadata import LayerTensors
 from asynct_vllm.settings import TorchPath
 from asynct_vllm.torch_paths import bucketed, gather, loop, padded
 from asynct_vllm.torch_paths.batch import Batch
@@ -43,16 +41,7 @@ class TorchWork:
         """See `asynct_vllm.metadata.Work`."""
         return [(self.path, slice(0, self.batch.num_tokens))]
 
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        gate: GateParams,
-        output: torch.Tensor,
-    ) -> None:
+    def attend(self, layer: LayerTensors) -> None:
         """See `asynct_vllm.metadata.Work`."""
-        del key, value
-        PATHS[self.path].attend(query, k_cache, v_cache, gate, self.batch, self.prepared, output)
+        PATHS[self.path].attend(layer.query, layer.k_cache, layer.v_cache, layer.gate, self.batch,
+                                self.prepared, layer.output)

@@ -100,6 +100,7 @@ void BindDecode(py::module_& module) {
            "segment_keys"_a);
   module.attr("DECODE_PAGE_KEYS") = kPageKeys;
   module.attr("DECODE_MAX_SEGMENT_KEYS") = kMaxSegmentKeys;
+  module.attr("DECODE_MAX_SEGMENTS") = kMaxSegments;
   module.def("decode_segment_keys", &SegmentKeys, "requests"_a);
   module.def("decode_workspace_bytes",
              [](const DecodeShape& shape) { return LayOutDecode(shape).bytes; }, "shape"_a);

@@ -41,7 +41,8 @@ void CheckSegments() {
   int before = 0;
   for (int requests = 1; requests <= 2048; ++requests) {
     const int keys = asynct::SegmentKeys(requests);
-    Expect(keys % asynct::kPageKeys == 0 && keys <= asynct::kMaxSegmentKeys, "keys", requests, keys);
+    Expect(keys % asynct::kPageKeys == 0, "whole pages", requests, keys);
+    Expect(keys <= asynct::kMaxSegmentKeys, "a lane a page", requests, keys);
     Expect(keys >= before, "no shorter in a larger batch", requests, keys);
     before = keys;
   }

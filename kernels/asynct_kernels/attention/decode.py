@@ -9,12 +9,12 @@ import torch
 from asynct_kernels import _C, checks, cuda
 from asynct_kernels.attention import launch
 from asynct_kernels.attention.kernel import AttentionKernel, Limits
-from asynct_kernels.attention.problem import AttentionProblem
+from asynct_kernels.attention.problem import AttentionProblem, check_bound, check_workspace
 
 _MAX_BLOCKS = 1 << 28  # a block's number and a page's place in it share 32 bits
 _MAX_STRIDE = 1 << 32  # bytes from a block to the next
 _MAX_SPAN = 1 << 31  # bytes from a block's first slot to its last
-_MAX_TASKS = 1 << 31
+_MAX_SEGMENTS = 1 << 31  # of a step
 
 
 def segment_keys(requests: int) -> int:
@@ -55,14 +55,31 @@ def schedule_decode(
         workspace: uint8, as much as asynct_kernels.workspace_bytes says of such a call; it may hold
             anything before.
         query_start_loc, seq_lens: as of asynct_kernels.attend; read on the device.
+
+    Raises:
+        TypeError, ValueError: for a bad argument.
+        RuntimeError: with CUDA's message, if the launch fails.
     """
     checks.tensors(workspace=workspace, query_start_loc=query_start_loc, seq_lens=seq_lens)
+    for name, tensor in (("seq_lens", seq_lens), ("query_start_loc", query_start_loc)):
+        checks.dtype(name, tensor, (torch.int32,))
+        if tensor.dim() != 1 or not tensor.is_contiguous():
+            raise ValueError(f"{name} has shape {list(tensor.shape)} and strides "
+                             f"{list(tensor.stride())}: must be a contiguous vector")
+        checks.same_device(name, tensor, "workspace", workspace)
+    requests = seq_lens.shape[0]
+    checks.shape("query_start_loc", query_start_loc, [(requests + 1,)])
+    for name, value in (("heads", heads), ("kv_heads", kv_heads), ("head_dim", head_dim),
+                        ("segment_keys", segment_keys)):
+        checks.positive_int(name, value)
+    check_bound("max_seq_len", max_seq_len)
+    checks.grouped_heads(heads, kv_heads)
+    if why := _segment_reasons(requests, max_seq_len, segment_keys):
+        raise ValueError("; ".join(why))
     shape = _C.DecodeShape(
-        requests=seq_lens.shape[0], heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        requests=requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
         max_seq_len=max_seq_len, segment_keys=segment_keys)
-    least = _C.decode_workspace_bytes(shape)
-    if workspace.numel() < least:
-        raise ValueError(f"workspace has {workspace.numel()} bytes: must have {least} or more")
+    check_workspace(workspace, _C.decode_workspace_bytes(shape), workspace.device)
     with torch.cuda.device(workspace.device):
         _C.hp1_decode_schedule(
             query_start_loc=query_start_loc.data_ptr(), seq_lens=seq_lens.data_ptr(), shape=shape,
@@ -84,10 +101,7 @@ class DecodePagedKernel(AttentionKernel):
 
     def reasons(self, problem: AttentionProblem) -> list[str]:
         found = super().reasons(problem)
-        keys = _segment_keys(problem)
-        if keys % _C.DECODE_PAGE_KEYS or keys > _C.DECODE_MAX_SEGMENT_KEYS:
-            found.append(f"segment_keys is {keys}: must be a multiple of {_C.DECODE_PAGE_KEYS}, "
-                         f"at most {_C.DECODE_MAX_SEGMENT_KEYS}")
+        found += _segment_reasons(problem.requests, problem.max_seq_len, _segment_keys(problem))
         if problem.tuning.get("scheduled", 1) != 1:
             found.append(f"scheduled is {problem.tuning['scheduled']}: must be 1, or left out")
         for name, cache in (("k_cache", problem.k_cache), ("v_cache", problem.v_cache)):
@@ -100,10 +114,10 @@ class DecodePagedKernel(AttentionKernel):
             span = cache.stride(1) * cache.shape[1] * cache.element_size()
             if span >= _MAX_SPAN:
                 found.append(f"{name} has blocks of {span} bytes: must be less than {_MAX_SPAN}")
-        tasks = problem.requests * -(-problem.max_seq_len // keys) * problem.heads
-        if tasks >= _MAX_TASKS:
-            found.append(f"there are {tasks} segments times heads: must be less than {_MAX_TASKS}")
         return found
+
+    def needs_workspace(self, problem: AttentionProblem) -> bool:
+        return "scheduled" in problem.tuning
 
     def workspace_bytes(self, problem: AttentionProblem) -> int:
         return _C.decode_workspace_bytes(_shape(problem))
@@ -117,6 +131,19 @@ class DecodePagedKernel(AttentionKernel):
                 workspace=workspace.data_ptr(), stream=stream)
         _C.hp1_decode_paged(params=launch.attention_params(problem, out), shape=shape,
                             workspace=workspace.data_ptr(), stream=stream)
+
+
+def _segment_reasons(requests: int, max_seq_len: int, keys: int) -> list[str]:
+    found = []
+    if keys % _C.DECODE_PAGE_KEYS or keys > _C.DECODE_MAX_SEGMENT_KEYS:
+        found.append(f"segment_keys is {keys}: must be a multiple of {_C.DECODE_PAGE_KEYS}, "
+                     f"at most {_C.DECODE_MAX_SEGMENT_KEYS}")
+    segments = -(-max_seq_len // keys)
+    if segments > _C.DECODE_MAX_SEGMENTS or requests * segments >= _MAX_SEGMENTS:
+        found.append(f"max_seq_len is {max_seq_len}, {segments} segments for each of {requests} "
+                     f"requests: must be at most {_C.DECODE_MAX_SEGMENTS} segments, and less than "
+                     f"{_MAX_SEGMENTS} in all")
+    return found
 
 
 def _segment_keys(problem: AttentionProblem) -> int:

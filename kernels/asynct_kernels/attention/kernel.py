@@ -104,6 +104,10 @@ class AttentionKernel(abc.ABC):
         capability = torch.cuda.get_device_capability(problem.device) if on_cuda else None
         return self.layer_reasons(problem.layer, capability) + self.limits.call_reasons(problem)
 
+    def needs_workspace(self, problem: AttentionProblem) -> bool:
+        """Whether the caller has to give the workspace, as it holds what an earlier call wrote."""
+        return False
+
     def workspace_bytes(self, problem: AttentionProblem) -> int:
         """Bytes of scratch memory that `run` needs; may hold anything before, and after."""
         return 0

@@ -107,6 +107,8 @@ def run(
     least = kernel.workspace_bytes(problem)
     if workspace is not None:
         check_workspace(workspace, least, problem.device)
+    elif kernel.needs_workspace(problem):
+        raise ValueError("workspace is None: must be given, as the call takes what is in it")
     if not problem.requests or not problem.tokens or not problem.max_query_len:
         return
     if workspace is None:

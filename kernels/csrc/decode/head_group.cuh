@@ -3,12 +3,13 @@
 // product is free, and so is the order of the keys: both are such that nothing moves between lanes
 // but the scores that the gate's window wants from the keys to the left.
 //
-// Q K: a key takes two neighbouring columns of the product, its even and odd groups of four vectors,
-// and a head the two rows g and g + 8, split likewise. So of a lane's four sums two are the halves of
-// a score, and the others mean nothing. Lane 4g + t gets head g % 4 of the keys 4t to 4t + 3.
+// Q K: a key takes two neighbouring columns of the product, its even and odd groups of four
+// vectors, and a head the two rows g and g + 8, split likewise. So of a lane's four sums two are
+// the halves of a score, and the others mean nothing. Lane 4g + t gets head g % 4 of the keys 4t to
+// 4t + 3.
 // P V: the columns are the heads, twice. The first half of what is summed over are eight keys, and
-// 16 dimensions are the rows; the second half are the same keys again with 16 other dimensions as the
-// rows. Each half has weights only in its own four columns. That keeps 32 dimensions in as many
+// 16 dimensions are the rows; the second half are the same keys again with 16 other dimensions as
+// the rows. Each half has weights only in its own four columns. That keeps 32 dimensions in as many
 // registers as eight columns of heads would need for 16.
 #pragma once
 
@@ -72,7 +73,8 @@ class GroupMath {
   // Takes the keys before a warp's first page into the window.
   __device__ __forceinline__ void enter(const Page& keys) { scores(before_, keys); }
 
-  // Computes p of a page whose keys are `rows`. Returns a bit for each row of V that some head wants.
+  // Computes p of a page whose keys are `rows`. Returns a bit for each row of V that some head
+  // wants.
   __device__ __forceinline__ uint32_t score(const Page& keys, uint32_t rows) {
     float s[4], left[KeysGate::kLeft];
     scores(s, keys);

@@ -1,5 +1,5 @@
-// The decode kernel. A warp works by itself, everything in flight held in registers, until a segment
-// ends. It asks for the next keys, the next segment's too, before it waits for the values.
+// The decode kernel. A warp works by itself, everything in flight held in registers, until a
+// segment ends. It asks for the next keys, the next segment's too, before it waits for the values.
 #pragma once
 
 #include "segment_ends.cuh"

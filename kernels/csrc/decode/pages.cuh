@@ -1,5 +1,5 @@
-// How a warp reads a page: 16 rows, keys or values of one KV head. Eight lanes share a row, so that a
-// load instruction takes whole lines of four rows; a lane has four neighbouring rows of the page.
+// How a warp reads a page: 16 rows, keys or values of one KV head. Eight lanes share a row, so that
+// a load instruction takes whole lines of four rows; a lane has four neighbouring rows of the page.
 #pragma once
 
 #include <cuda_runtime_api.h>

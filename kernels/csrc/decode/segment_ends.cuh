@@ -1,5 +1,5 @@
-// The end of a segment: the warps' sums are added in order, then, by the last block of a request and
-// head group to finish, the segments'. The same inputs give the same bits.
+// The end of a segment: the warps' sums are added in order, then, by the last block of a request
+// and head group to finish, the segments'. The same inputs give the same bits.
 #pragma once
 
 #include "head_group.cuh"
@@ -16,9 +16,9 @@ struct BlockState {
 };
 
 // Ends the segments of a block, each in three steps with a barrier before each. The steps of three
-// segments share one barrier, so that nobody waits for memory: at the barrier of segment i the warps'
-// sums of i are there, then the block's sums of i - 1, and then the answer whether i - 2 was the last
-// of its request to be counted. After its last segment a block passes two more barriers.
+// segments share one barrier, so that nobody waits for memory: at the barrier of segment i the
+// warps' sums of i are there, then the block's sums of i - 1, and then the answer whether i - 2 was
+// the last of its request to be counted. After its last segment a block passes two more barriers.
 template <class Math>
 class SegmentEnds {
  public:
@@ -26,7 +26,8 @@ class SegmentEnds {
   __device__ __forceinline__ SegmentEnds(const DecodeParams& p, BlockState& block)
       : p_(p), block_(block) {}
 
-  // `sums` [kDecodeWarps][heads of the group][kHeadDim] of the segment at `listed`, if there is one.
+  // `sums` [kDecodeWarps][heads of the group][kHeadDim] of the segment at `listed`, if there is
+  // one.
   __device__ __forceinline__ void pass(int listed, const float* sums) {
     const int before = listed - static_cast<int>(gridDim.y);
     const int long_before = before - static_cast<int>(gridDim.y);

@@ -55,3 +55,10 @@ def test_bad_values_are_refused(seed, case, kernel, device, tuning, message):
     with pytest.raises(ValueError, match=message):
         attend(**given, kernel=kernel)
     assert len(explain(kernel, **given)) == 1
+
+
+@runs([STEP], ["hp1_decode_paged"], on_cpu=False)
+def test_a_schedule_is_wanted_with_its_workspace(seed, case, kernel, device):
+    given = arguments(kernel, case.make(device)) | dict(scheduled=1)
+    with pytest.raises(ValueError, match="workspace is None: must be given"):
+        attend(**given, kernel=kernel)

@@ -25,7 +25,7 @@ from rich.table import Table
 import gpu_trace
 import qwen3_shape
 from kernel_kinds import KINDS
-from machine import describe_machine
+from machine import describe_run
 from scenarios import SCENARIOS, Scenario
 from timed_engine import Engine
 
@@ -122,7 +122,7 @@ def main(_) -> None:
                               s.generation_tokens] for s in steps],
                 "phases": gpu_trace.summarise(steps, engine.layers)})
             print_scenario(console, results[-1])
-    report = {"machine": describe_machine(), "model": _MODEL.value or "qwen3-1.7b-shape",
+    report = {"machine": describe_run(), "model": _MODEL.value or "qwen3-1.7b-shape",
               "quantization": _QUANTIZATION.value, "seed": seed, "startup_s": startup,
               "scenarios": results}
     target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), _OUTPUT.value).absolute()

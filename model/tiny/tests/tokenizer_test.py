@@ -4,7 +4,9 @@ import random
 import sys
 
 import pytest
+from asynct_tiny.problems import generate, prompt
 from asynct_tiny.tokenizer import EOS_ID, PAD_ID, VOCAB_SIZE, build_tokenizer
+from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
 
@@ -65,3 +67,30 @@ def test_a_batch_is_padded_on_the_left(tokenizer):
     batch = tokenizer(["ab", "a"], padding=True)
     assert batch["input_ids"] == [[97, 98], [PAD_ID, 97]]
     assert batch["attention_mask"] == [[1, 1], [0, 1]]
+
+
+def test_a_chat_is_what_a_few_shot_prompt_is(tokenizer, seed):
+    *shots, asked = generate(3, seed)
+    messages = []
+    for problem in shots:
+        messages.append({"role": "user", "content": problem.question})
+        messages.append({"role": "assistant", "content": problem.answer})
+    messages.append({"role": "user", "content": asked.question})
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert text == prompt(asked.question, shots) + " "
+    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    assert encoded["input_ids"] == list(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("roles", "named"),
+    [
+        (["system", "user"], "message 1 is of role system"),
+        (["assistant"], "message 1 is of role assistant"),
+        (["user", "user"], "message 2 is of role user"),
+        (["user", "assistant", "tool"], "message 3 is of role tool"),
+    ],
+)
+def test_a_chat_of_other_roles_is_refused(tokenizer, roles, named):
+    with pytest.raises(TemplateError, match=f"alternate.*{named}"):
+        tokenizer.apply_chat_template([{"role": role, "content": "1?"} for role in roles])

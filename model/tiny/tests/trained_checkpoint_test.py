@@ -46,6 +46,7 @@ def test_configuration_is_the_training_scripts():
 def test_tokenizer_is_the_byte_tokenizer():
     stored, built = AutoTokenizer.from_pretrained(CHECKPOINT), build_tokenizer()
     assert stored.backend_tokenizer.to_str() == built.backend_tokenizer.to_str()
+    assert stored.chat_template == built.chat_template
 
 
 @pytest.mark.parametrize(("shots", "count", "batch"), [(0, 64, 64), (8, 5, 5)])

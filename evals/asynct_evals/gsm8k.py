@@ -18,6 +18,13 @@ from asynct_evals.settings import ENGINES
 
 flags.adopt_module_key_flags(cli)
 _ENGINE = flags.DEFINE_enum("engine", "vllm", ENGINES, "vLLM or Hugging Face transformers.")
+_AT_LEAST = flags.DEFINE_float(
+    "at_least",
+    0.0,
+    "Fail, after the report, if the accuracy (strict match) is lower.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 
 
 def main(argv: list[str]) -> None:
@@ -37,6 +44,9 @@ def main(argv: list[str]) -> None:
     console.print(report.table(result))
     path = report.save(report.to_json(result), cli.output(), "gsm8k")
     console.print(f"Report: {path}")
+    accuracy = result.scores[evaluation.STRICT].value
+    if accuracy < _AT_LEAST.value:
+        sys.exit(f"gsm8k: accuracy {accuracy:.3f} is below --at_least {_AT_LEAST.value}")
 
 
 if __name__ == "__main__":

@@ -96,3 +96,25 @@ def test_the_program_leaves_a_report(tmp_path, monkeypatch, capsys):
     (path,) = (tmp_path / "out").glob("gsm8k-*.json")
     assert str(path) in capsys.readouterr().out
     assert len(json.loads(path.read_text())["samples"]) == 3
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_accuracy_that_is_asked_for_is_a_gate(tmp_path, monkeypatch, broken):
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    whole = lm_eval.evaluate
+
+    def wrong(engine, tasks):
+        outcome = whole(engine, tasks)
+        outcome["results"]["gsm8k"][f"exact_match,{STRICT}"] = 0.4
+        return outcome
+
+    if broken:
+        monkeypatch.setattr(lm_eval, "evaluate", wrong)
+    with flagsaver.flagsaver():
+        flags.FLAGS(["gsm8k", "--engine=hf", "--limit=2", "--num_fewshot=1", "--at_least=0.5"])
+        if broken:
+            with pytest.raises(SystemExit, match="accuracy 0.400 is below --at_least 0.5"):
+                gsm8k.main(["gsm8k"])
+        else:
+            gsm8k.main(["gsm8k"])
+    assert len(list((tmp_path / "results").glob("gsm8k-*.json"))) == 1

@@ -78,6 +78,7 @@ KeyValueSource MakeSource(const HeadsView& view, const CacheView& scales) {
 // A box starts at any slot, by the coordinate of e. Blocks and heads share the last dimension,
 // whose step divides both of their strides.
 bool EncodeKeyValue(KeyValueSource& source, const KeyValueShape& shape, int run) {
+  if (shape.blocks * shape.slots == 0) return false;  // no key at all, and no map of it
   const int64_t block_stride = shape.blocks > 1 ? source.block_stride : 0;
   const int64_t head_stride = shape.kv_heads > 1 ? source.head_stride : 0;
   const int64_t step = std::max<int64_t>(std::gcd(block_stride, head_stride), 8);

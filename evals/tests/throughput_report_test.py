@@ -30,14 +30,14 @@ def phases(tmp_path, seed):
     """A prefill, then two decodes, of kernels of ours but for one of the other side's."""
     trace = Trace()
     trace.step(0.0, (3, 210, 0, 0))
-    trace.launch(1.0, [("void asynct::HP1PrefillMmaKernel<...>(...)", 10.0, 50.0)])
+    trace.launch(1.0, [("void asynct::prefill_mma::HP1PrefillMmaKernel<...>(...)", 10.0, 50.0)])
     trace.launch(2.0, [("void flash::FlashAttnFwdSm90<...>", 60.0, 5.0)])
     trace.launch(3.0, [("Memcpy HtoD", 66.0, 2.0)], call="cudaMemcpyAsync", cat="gpu_memcpy")
     for start in (1000.0, 2000.0):
         trace.step(start, (0, 0, 3, 3))
         trace.launch(start + 1, [
             (name, start + 10 + 100 * layer + offset, us) for layer in range(LAYERS)
-            for name, offset, us in (("void asynct::DecodePagedKernel<...>(...)", 0.0, 20.0),
+            for name, offset, us in (("void asynct::decode::DecodePagedKernel<...>()", 0.0, 20.0),
                                      ("void flash::FlashAttnFwdSm90<...>", 20.0, 1.0),
                                      ("nvjet_tst", 30.0, 40.0),
                                      ("void asynct::UclipNormKernel<...>(...)", 70.0, 3.0),

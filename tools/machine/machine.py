@@ -69,8 +69,9 @@ def _commit() -> str:
     """What git says of the workspace, "unknown" where it says nothing."""
     folder = os.environ.get("BUILD_WORKSPACE_DIRECTORY", pathlib.Path(__file__).parent)
     try:
-        git = subprocess.run(["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"],
-                             capture_output=True, text=True)
+        git = subprocess.run(
+            ["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"],
+            capture_output=True, text=True)
     except FileNotFoundError:
         return "unknown"
     return git.stdout.strip() or "unknown"

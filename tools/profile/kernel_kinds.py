@@ -4,8 +4,9 @@ import re
 
 # The first pattern that is found decides. Fused Inductor kernels carry their operations' names.
 _PATTERNS = [
-    ("attention decode", r"DecodePaged|hp1_decode"),
-    ("attention prefill", r"HP1Prefill|hp1_prefill"),
+    # Launches that only prepare an attention kernel's work count as attention.
+    ("attention decode", r"asynct::decode::|DecodeSchedule|hp1_decode"),
+    ("attention prefill", r"asynct::prefill_|hp1_prefill|GatherPages"),
     # Of kernels that serve both.
     ("attention", r"flash::|FlashAttn|flash_fwd|prepare_varlen|attend_tiles|sum_splits"
                   r"|unified_attention|reduce_segments|paged_attention"),

@@ -18,7 +18,8 @@ class Scenario:
     lengths: tuple[tuple[int, int], ...]
 
     @classmethod
-    def uniform(cls, name: str, requests: int, prompt_tokens: int, output_tokens: int) -> "Scenario":
+    def uniform(cls, name: str, requests: int, prompt_tokens: int,
+                output_tokens: int) -> "Scenario":
         return cls(name, ((prompt_tokens, output_tokens),) * requests)
 
     @classmethod

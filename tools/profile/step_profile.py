@@ -102,7 +102,7 @@ def main(_) -> None:
     seeds = itertools.count(seed)
     chosen = [SCENARIOS[name] for name in _SCENARIOS.value]
     with tempfile.TemporaryDirectory() as folder:
-        model = pathlib.Path(_MODEL.value) if _MODEL.value else qwen3_shape.write(pathlib.Path(folder))
+        model = pathlib.Path(_MODEL.value or qwen3_shape.write(pathlib.Path(folder)))
         started = time.perf_counter()
         engine = Engine(model, pathlib.Path(folder, "traces"), load_format=_LOAD_FORMAT.value,
                         quantization=_QUANTIZATION.value, dtype="bfloat16",

@@ -74,7 +74,7 @@ class Contestant(Engine):
     """One side's engine."""
 
     def answer(self, scenario: Scenario, seed: int) -> list[Answer]:
-        """Of a shorter run of the scenario, what its first, last and some other requests answered."""
+        """What the first, the last and some other requests of a shorter run answered."""
         shorter = scenario.middle(_CHECKED_TOKENS)
         steps = self.answers(shorter, seed, _LOGPROBS)
         prompts = random_prompts(shorter, self.vocabulary, seed)

@@ -57,7 +57,7 @@ class Verdict:
             return (f"log-probabilities are off by {self.error:.2g} (root mean square), and may be "
                     f"by {allowed:.2g}, {MAX_ERROR_RATIO:g} times what eager PyTorch is off")
         if not self.broken >= MIN_BROKEN_RATIO * allowed:
-            return (f"the check is blind: with sigma 0 they would be off by {self.broken:.2g} only, "
+            return (f"the check is blind: with sigma 0 they would be off by {self.broken:.2g}, "
                     f"and {allowed:.2g} is allowed")
         return None
 

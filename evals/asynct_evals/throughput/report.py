@@ -110,8 +110,9 @@ def _plot(result: Result, path: pathlib.Path) -> None:
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_ylim(-0.5, len(found) - 0.5)
     axes.set_xlabel("ratio of times (below 1 AsyncT is faster)")
-    where = filter(None, (result.contestants.machine["card"], settings.dtype, settings.quantization))
+    precision = filter(None, (settings.dtype, settings.quantization))
     axes.set_title(f"{settings.model} against a softmax model on {settings.rival}\n"
-                   + ", ".join(where), fontsize="medium")
+                   f"{result.contestants.machine['card']}, {' '.join(precision)}",
+                   fontsize="medium")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -121,5 +121,6 @@ def _close_gates(
         middle = (low + high) / 2
         gate = GateParams(middle, attention.alpha, attention.gamma, **attention.gate_settings)
         share = (apply_gate(scores, gate, visible)[..., visible] == 0).float().mean(dim=(0, 2))
-        low, high = torch.where(share < zeros, middle, low), torch.where(share < zeros, high, middle)
+        more = share < zeros
+        low, high = torch.where(more, middle, low), torch.where(more, high, middle)
     attention.sigma.copy_((low + high) / 2)

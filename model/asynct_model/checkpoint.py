@@ -46,7 +46,13 @@ def check(tensors: Mapping[str, tuple[int, ...]], config: AsyncTConfig) -> None:
     Raises:
         ValueError: tensors are missing, are not the model's, or have another shape; all are named.
     """
-    expected = expected_tensors(config)
+    check_shapes(tensors, expected_tensors(config))
+
+
+def check_shapes(
+    tensors: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Checks tensors, as name -> shape, against those expected; raises as `check`."""
     faults = []
     if missing := sorted(expected.keys() - tensors.keys()):
         faults.append(f"missing: {_listed(missing)}")
@@ -71,7 +77,7 @@ def read_shapes(directory: str | Path) -> dict[str, tuple[int, ...]]:
         ValueError: a file is cut short or damaged, or two files hold the same tensor.
     """
     shapes: dict[str, tuple[int, ...]] = {}
-    for path in _weight_files(Path(directory)):
+    for path in weight_files(Path(directory)):
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():
@@ -91,12 +97,8 @@ def check_directory(directory: str | Path, config: AsyncTConfig) -> None:
         raise ValueError(f"{directory}: {error}") from error
 
 
-def _dyht_tensors(name: str, config: AsyncTConfig) -> dict[str, tuple[int]]:
-    alpha, gamma = config.dyht_sizes(name)
-    return {f"{name}.alpha": (alpha,), f"{name}.gamma": (gamma,)}
-
-
-def _weight_files(directory: Path) -> list[Path]:
+def weight_files(directory: Path) -> list[Path]:
+    """The files of a checkpoint directory's weights; FileNotFoundError names a missing one."""
     index = directory / INDEX_FILE
     if index.exists():
         names = json.loads(index.read_text())["weight_map"].values()
@@ -107,6 +109,11 @@ def _weight_files(directory: Path) -> list[Path]:
         if not file.is_file():
             raise FileNotFoundError(f"{file} is missing")
     return files
+
+
+def _dyht_tensors(name: str, config: AsyncTConfig) -> dict[str, tuple[int]]:
+    alpha, gamma = config.dyht_sizes(name)
+    return {f"{name}.alpha": (alpha,), f"{name}.gamma": (gamma,)}
 
 
 def _listed(names: list[str]) -> str:

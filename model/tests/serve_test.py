@@ -23,6 +23,7 @@ STOP_SECONDS = 30
 PROBLEMS = 8
 # On the CPU, what vLLM would compile takes longer than all the rest.
 CPU_SETTINGS = ["--enforce-eager", "--max-num-seqs=8"]
+CPU_VARIABLES = {"TORCHDYNAMO_DISABLE": "1"}
 GPU_SETTINGS = ["--gpu-memory-utilization=0.2"]
 
 
@@ -32,12 +33,13 @@ def server(environment: WheelEnvironment, log: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = GPU_SETTINGS if torch.cuda.is_available() else CPU_SETTINGS
+    gpu = torch.cuda.is_available()
+    settings, variables = (GPU_SETTINGS, {}) if gpu else (CPU_SETTINGS, CPU_VARIABLES)
     command = [environment.python, "-m", "vllm.entrypoints.cli.main", "serve", TINY,
                "--host=127.0.0.1", f"--port={port}", *settings]
     with open(log, "w") as output, subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            **environment.process_settings()) as process:
+            **environment.process_settings(**variables)) as process:
         try:
             url = f"http://127.0.0.1:{port}"
             wait_until_healthy(f"{url}/health", process, log)
@@ -69,12 +71,25 @@ def stop(process: subprocess.Popen) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory) -> Iterator[openai.OpenAI]:
-    folder = tmp_path_factory.mktemp("environment")
-    environment = WheelEnvironment(folder)
+def log(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("server") / "log"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory, log) -> Iterator[openai.OpenAI]:
+    environment = WheelEnvironment(tmp_path_factory.mktemp("environment"))
     environment.install()
-    with server(environment, folder / "server.log") as url:
-        yield openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    with server(environment, log) as url:
+        # It repeats what finds its connection closed, as vLLM leaves it after some refusals.
+        yield openai.OpenAI(base_url=f"{url}/v1", api_key="none")
+
+
+@pytest.fixture(autouse=True)
+def told(client, log) -> Iterator[None]:
+    """Has the report of a test that fails show what vLLM said during the test."""
+    before = len(log.read_text())
+    yield
+    print(log.read_text()[before:])
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,8 @@ class WheelEnvironment:
         assert done.returncode == 0, f"{arguments} failed:\n{done.stdout}"
         return done.stdout
 
-    def process_settings(self) -> dict:
+    def process_settings(self, **variables: str) -> dict:
         """Where programs of the environment run, for `subprocess`: they see no repository."""
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environ |= variables
         return {"cwd": self.folder, "env": environ}

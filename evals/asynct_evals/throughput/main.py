@@ -63,8 +63,8 @@ _ZEROS = flags.DEFINE_float(
     "attention_zeros", 0.7, "Share of the attention's p that random weights make zero; the report "
     "has what was measured.", lower_bound=0.5, upper_bound=0.95)
 _MEMORY_SHARE = flags.DEFINE_float(
-    "memory_share", 0.35, "Of the GPU's memory, what each engine may take. The check takes some 25 GB "
-    "of the rest.", lower_bound=0.01, upper_bound=0.49)
+    "memory_share", 0.35, "Of the GPU's memory, what each engine may take. The check takes some "
+    "25 GB of the rest.", lower_bound=0.01, upper_bound=0.49)
 _PROFILE = flags.DEFINE_bool(
     "profile", True, "After all timing, profile some steps of each scenario (needs a GPU).")
 _TRACES = flags.DEFINE_string("traces", None, "Folder to keep the profiler's traces in.")

@@ -128,7 +128,7 @@ def assert_accurate(operation, args, outputs) -> None:
     """Asserts that `outputs` are finite and their errors at most twice those of eager PyTorch.
 
     Both are measured against the formula in float64. Eager PyTorch computes it in the dtype of the
-    activations, one rounding a step. Few elements may all be lucky: there one unit in the last
+    activations, one rounding a step. Of few elements the worst may be lucky: there one unit in the last
     place is allowed besides.
     """
     exact = operation.formula(*converted(args, lambda t: t.double().cpu()))

@@ -89,7 +89,7 @@ def main(argv: list[str]) -> None:
     except (ValueError, TypeError, OSError) as error:
         raise SystemExit(f"not converted: {error}") from error
     for note in summary.notes:
-        console.print(f"--config holds where {note}", highlight=False)
+        console.print(f"Note: {note}", highlight=False)
     console.print(summary_table(summary))
 
 

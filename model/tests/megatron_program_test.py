@@ -57,7 +57,8 @@ def test_configuration_of_a_file(tmp_path, seed, capsys):
     config.save_pretrained(tmp_path)
     _run(f"--config={tmp_path}/config.json", f"--input={source}", f"--output={tmp_path}/output")
     out = " ".join(capsys.readouterr().out.split())
-    assert "--config holds where max_position_embeddings is 99, the checkpoint's" in out
+    assert "Note: max_position_embeddings is 99 as given, not the checkpoint's" in out
+    assert "Note: eos_token_id is not known" in out
 
 
 @pytest.mark.parametrize(

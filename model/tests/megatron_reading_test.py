@@ -145,9 +145,9 @@ def test_a_configuration_given_holds_and_differences_are_told(tmp_path, seed):
     config = megatron_config()
     tensors = mixed_tensors(config, seed)
     source = save_plain(tmp_path / "source", config, shards(config, tensors, 1))
-    given = megatron_config(vocab_size=240, attention_window=5)
+    given = megatron_config(vocab_size=240, attention_window=5, eos_token_id=7)
     summary = to_huggingface(source, tmp_path / "output", given)
-    assert summary.notes == ["vocab_size is 240, the checkpoint's vocab_size 250"]
+    assert summary.notes == ["vocab_size is 240 as given, not the checkpoint's vocab_size, 250"]
     assert summary.config.attention_window == 5
     assert given.dtype != torch.bfloat16
     tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:240]

@@ -23,6 +23,9 @@ _SETTINGS = dict(
     attention_scale=0.1,
     dyht_clip=(-2.0, 1.5),
     scalar_dyht=("norm.alpha", "self_attn.k_norm.gamma"),
+    initializer_range=0.125,
+    eos_token_id=[5, 6],
+    pad_token_id=7,
 )
 
 

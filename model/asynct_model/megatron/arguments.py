@@ -18,16 +18,26 @@ _SHAPES = {
     "vocab_size": "vocab_size",
     "max_position_embeddings": "max_position_embeddings",
 }
-# AsyncT's own: under the configuration's names, and its defaults hold for what is not there.
-_ASYNCT = (
-    "attention_window",
-    "attention_weights",
-    "attention_relu_pre",
-    "attention_clip",
-    "attention_scale",
-    "dyht_clip",
-    "scalar_dyht",
-)
+# For these the configuration's defaults hold if a checkpoint has none. Megatron knows the first;
+# the others, AsyncT's settings and the tokenizer's, are under the configuration's names.
+_OPTIONAL = {
+    "initializer_range": "init_method_std",
+    **{
+        name: name
+        for name in (
+            "attention_window",
+            "attention_weights",
+            "attention_relu_pre",
+            "attention_clip",
+            "attention_scale",
+            "dyht_clip",
+            "scalar_dyht",
+            "bos_token_id",
+            "eos_token_id",
+            "pad_token_id",
+        )
+    },
+}
 # Arguments that would make another model of the same tensors.
 _FIXED = {
     "position_embedding_type": "rope",
@@ -52,7 +62,9 @@ def to_config(args: Namespace) -> AsyncTConfig:
                 f"the checkpoint's argument {name} is {getattr(args, name)!r}; AsyncT has {value!r}"
             )
     fields = {field: getattr(args, name) for field, name in _SHAPES.items()}
-    fields |= {name: getattr(args, name) for name in _ASYNCT if hasattr(args, name)}
+    fields |= {
+        field: getattr(args, name) for field, name in _OPTIONAL.items() if hasattr(args, name)
+    }
     grouped = getattr(args, "group_query_attention", False)
     return AsyncTConfig(
         **fields,
@@ -66,8 +78,7 @@ def from_config(config: AsyncTConfig, padded_vocab: int, ranks: int, rank: int) 
     """The arguments of a model trained with `config` by `ranks` tensor-parallel ranks, as `rank`
     saves them."""
     return Namespace(
-        **{name: getattr(config, field) for field, name in _SHAPES.items()},
-        **{name: getattr(config, name) for name in _ASYNCT},
+        **{name: getattr(config, field) for field, name in (_SHAPES | _OPTIONAL).items()},
         **_FIXED,
         group_query_attention=True,
         num_query_groups=config.num_key_value_heads,
@@ -90,9 +101,9 @@ def saved(args: Namespace) -> dict[str, Any]:
 
 def differences(config: AsyncTConfig, args: Namespace) -> list[str]:
     """Where a configuration given by hand is not what the checkpoint's arguments say."""
-    said = {**_SHAPES, **{name: name for name in _ASYNCT}}
     return [
-        f"{field} is {getattr(config, field)!r}, the checkpoint's {name} {getattr(args, name)!r}"
-        for field, name in said.items()
+        f"{field} is {getattr(config, field)!r} as given, not the checkpoint's {name}, "
+        f"{getattr(args, name)!r}"
+        for field, name in (_SHAPES | _OPTIONAL).items()
         if getattr(args, name, None) is not None and getattr(args, name) != getattr(config, field)
     ]

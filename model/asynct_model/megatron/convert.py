@@ -75,6 +75,8 @@ def to_huggingface(
             done += 1
             progress(done, total)
         writer.write(tensors)
+    if config.eos_token_id is None:
+        notes.append("eos_token_id is not known, and config.json has none")
     config.architectures = [AsyncTForCausalLM.__name__]
     config.dtype = writer.dtype
     writer.finish(config)

@@ -43,7 +43,7 @@ def check(operation, args):
 @pytest.mark.parametrize("layout", cases.LAYOUTS, ids=lambda f: f.__name__)
 def test_values(seed, operation, dtype, device, layout):
     for (tokens, n), parameter_dtype, sizes in itertools.product(
-            SHAPES, {torch.float32, dtype}, ("n", "1", "n1", "1n")):
+            SHAPES, dict.fromkeys((torch.float32, dtype)), ("n", "1", "n1", "1n")):
         check(operation, cases.make_inputs(
             operation, tokens, n, dtype, device, layout=layout, parameter_dtype=parameter_dtype,
             parameter_sizes=sizes))
@@ -53,7 +53,7 @@ def test_values(seed, operation, dtype, device, layout):
 @operations
 @dtypes
 def test_unaligned_parameters(seed, operation, dtype, device):
-    for parameter_dtype in {torch.float32, dtype}:
+    for parameter_dtype in dict.fromkeys((torch.float32, dtype)):
         check(operation, cases.make_inputs(
             operation, 5, 64, dtype, device, parameter_dtype=parameter_dtype,
             unaligned_parameters=True))

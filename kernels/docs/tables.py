@@ -7,6 +7,7 @@ A new table is one function, under `@table(NAME)`, and its place in a document (
 
 import documents
 import epilogue_tables  # noqa: F401  (registers its tables)
+import kernel_tables  # noqa: F401  (registers its tables)
 import prefill_tables  # noqa: F401  (registers its tables)
 import step_tables  # noqa: F401  (registers its tables)
 from ceilings import COPY_TB_PER_S, CUBLAS_TFLOPS

@@ -1,29 +1,14 @@
-"""The flags that the programs share, made into settings and problems."""
+"""The flags of the programs on gsm8k, made into settings and problems."""
 
 from __future__ import annotations
 
-import pathlib
-
-import asynct_tiny
 from absl import flags
 
-from asynct_evals import data, environment
+from asynct_evals import data, model_cli
 from asynct_evals.paths import user_path
-from asynct_evals.settings import DTYPES, Settings
+from asynct_evals.settings import Settings
 
-# Where it really is: in Bazel's runfiles its files are links.
-TINY_CHECKPOINT = (
-    (pathlib.Path(asynct_tiny.__file__).parent.parent / "checkpoint" / "config.json")
-    .resolve()
-    .parent
-)
-
-_MODEL = flags.DEFINE_string(
-    "model",
-    None,
-    "Directory of a checkpoint in Hugging Face's format, AsyncT or any other model (default: the "
-    "tiny AsyncT checkpoint of this repository).",
-)
+flags.adopt_module_key_flags(model_cli)
 _DATA = flags.DEFINE_string(
     "data",
     None,
@@ -50,29 +35,13 @@ _NUM_FEWSHOT = flags.DEFINE_integer(
     "fit the model's context.",
     lower_bound=0,
 )
-_SEED = flags.DEFINE_integer(
-    "seed", 1234, "Draws the generated problems and the few-shot examples of each prompt."
-)
-_DTYPE = flags.DEFINE_enum(
-    "dtype",
-    "auto",
-    DTYPES,
-    "Type of weights and activations (auto: the checkpoint's on a GPU, float32 on the CPU).",
-)
-_OUTPUT = flags.DEFINE_string(
-    "output", "results", "Directory for the JSON report, relative to where you are."
-)
-_VERBOSE = flags.DEFINE_bool("verbose", False, "Show the logs of vLLM, transformers and datasets.")
 
 
 def settings(engine: str) -> Settings:
     """The settings that the flags ask for, for one engine."""
-    return Settings(_model(), engine, _NUM_FEWSHOT.value, _SEED.value, _DTYPE.value)
-
-
-def output() -> pathlib.Path:
-    """The directory for reports."""
-    return user_path(_OUTPUT.value)
+    return Settings(
+        model_cli.model(), engine, _NUM_FEWSHOT.value, model_cli.seed(), model_cli.dtype()
+    )
 
 
 def prepare() -> data.Data:
@@ -82,10 +51,8 @@ def prepare() -> data.Data:
       InputError: there is no checkpoint, the flags contradict each other, or the problems cannot
         be had.
     """
-    if not (_model() / "config.json").is_file():
-        raise data.InputError(f"--model {_model()}: no checkpoint there (no config.json)")
-    tiny = _model().resolve() == TINY_CHECKPOINT
-    environment.prepare(offline=_DATA.value is not None or tiny, verbose=_VERBOSE.value)
+    tiny = model_cli.is_tiny()
+    model_cli.prepare(offline=_DATA.value is not None or tiny)
     if _DATA.value is not None:
         return data.from_files(
             user_path(_DATA.value),
@@ -97,10 +64,6 @@ def prepare() -> data.Data:
         raise data.InputError("--fewshot_data goes with --data, which is not given")
     if tiny:
         return data.generated(
-            num_fewshot=_NUM_FEWSHOT.value, limit=_LIMIT.value, seed=_SEED.value
+            num_fewshot=_NUM_FEWSHOT.value, limit=_LIMIT.value, seed=model_cli.seed()
         )
     return data.from_hub(limit=_LIMIT.value)
-
-
-def _model() -> pathlib.Path:
-    return TINY_CHECKPOINT if _MODEL.value is None else user_path(_MODEL.value)

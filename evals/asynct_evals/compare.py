@@ -14,7 +14,7 @@ import sys
 from absl import app, flags
 from rich.console import Console
 
-from asynct_evals import cli
+from asynct_evals import cli, model_cli
 from asynct_evals.data import Data, InputError
 from asynct_evals.settings import ENGINES, Settings
 
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(settings.model)
     compared = comparison.compare(*results, decode=tokenizer.decode)
     console.print(*report.comparison_tables(compared))
-    path = report.save(report.comparison_to_json(compared), cli.output(), "compare")
+    path = report.save(report.comparison_to_json(compared), model_cli.output(), "compare")
     console.print(f"Report: {path}")
 
 

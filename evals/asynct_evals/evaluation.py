@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import pathlib
 import time
 
-import asynct_model  # noqa: F401  registers AsyncT with transformers
 import lm_eval
-import torch
 from lm_eval.models.utils import resolve_max_length
 from machine import describe_machine
-from transformers import AutoConfig, AutoTokenizer
 
-from asynct_evals import engines, environment, task
-from asynct_evals.data import Data, InputError
+from asynct_evals import checkpoint, engines, environment, task
+from asynct_evals.data import Data
 from asynct_evals.settings import Settings
 
 TASK = "gsm8k"
 STRICT, FLEXIBLE = "strict-match", "flexible-extract"
 
 # Beside those that every machine's description has: what can change a score.
-_PACKAGES = ("lm_eval", "datasets", "tokenizers", "numpy")
+PACKAGES = ("lm_eval", "datasets", "tokenizers", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +73,7 @@ def run(settings: Settings, data: Data) -> Result:
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     environment.keep_freed_memory()
     gsm8k = task.build(TASK, data)
-    config, tokenizer = _describe(settings.model)
+    config, tokenizer = checkpoint.describe(settings.model)
     shots, prompts = task.fit(
         gsm8k,
         tokenizer,
@@ -87,10 +83,7 @@ def run(settings: Settings, data: Data) -> Result:
     )
     # No more context than the run needs: a cache for all that a model allows may not fit.
     max_length = max(map(len, prompts)) + task.MAX_GEN_TOKS
-    dtype = settings.dtype
-    if dtype == "auto":
-        own = str(config.dtype or torch.float32).removeprefix("torch.")
-        dtype = own if torch.cuda.is_available() else "float32"
+    dtype = checkpoint.resolve_dtype(settings.dtype, config)
 
     start = time.monotonic()
     engine = engines.load(settings.engine, settings.model, dtype=dtype, max_length=max_length)
@@ -110,16 +103,8 @@ def run(settings: Settings, data: Data) -> Result:
         samples=_samples(outcome["samples"][TASK], data, prompts, engine.generations),
         load_seconds=loaded - start,
         run_seconds=finished - loaded,
-        machine=describe_machine(*_PACKAGES),
+        machine=describe_machine(*PACKAGES),
     )
-
-
-def _describe(model: pathlib.Path):
-    """The configuration and the tokenizer of a checkpoint directory."""
-    try:
-        return AutoConfig.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    except (OSError, TypeError, ValueError) as error:
-        raise InputError(f"--model {model}: {error}") from error
 
 
 def _score(metrics: dict, name: str) -> Score:

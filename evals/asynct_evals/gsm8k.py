@@ -12,7 +12,7 @@ import sys
 from absl import app, flags
 from rich.console import Console
 
-from asynct_evals import cli
+from asynct_evals import cli, model_cli
 from asynct_evals.data import InputError
 from asynct_evals.settings import ENGINES
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     except InputError as error:
         sys.exit(f"gsm8k: {error}")
     console.print(report.table(result))
-    path = report.save(report.to_json(result), cli.output(), "gsm8k")
+    path = report.save(report.to_json(result), model_cli.output(), "gsm8k")
     console.print(f"Report: {path}")
     accuracy = result.scores[evaluation.STRICT].value
     if accuracy < _AT_LEAST.value:

@@ -15,13 +15,14 @@ class Settings:
 
     model: directory of a Hugging Face checkpoint.
     engine: one of ENGINES.
-    num_fewshot: examples in each prompt, fewer where the context is too short.
+    num_fewshot: examples in each prompt, fewer where gsm8k's do not fit the context; None: as the
+      task has it.
     seed: draws the examples of each prompt.
     dtype: one of DTYPES; "auto" is the checkpoint's on a GPU and float32 on the CPU.
     """
 
     model: pathlib.Path
     engine: str
-    num_fewshot: int
+    num_fewshot: int | None
     seed: int
     dtype: str = "auto"

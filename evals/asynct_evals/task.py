@@ -31,6 +31,11 @@ def build(name: str, data: Data) -> ConfigurableTask:
         }
     )
     config["generation_kwargs"]["max_gen_toks"] = MAX_GEN_TOKS
+    return build_on(config, splits)
+
+
+def build_on(config: dict, splits: datasets.DatasetDict) -> ConfigurableTask:
+    """The task of lm-eval's configuration, asked on `splits` and on nothing else."""
     return ConfigurableTask(config=config | {"custom_dataset": lambda **_: splits})
 
 

@@ -3,7 +3,7 @@
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from asynct_evals import cli, compare, environment, gsm8k
+from asynct_evals import cli, compare, environment, gsm8k, model_cli
 from asynct_tiny import problems as generator
 
 
@@ -43,7 +43,7 @@ def checkpoint(home):
 
 def test_the_default_is_the_tiny_checkpoint_on_200_generated_problems():
     parse()
-    assert cli.settings("vllm").model == cli.TINY_CHECKPOINT
+    assert cli.settings("vllm").model == model_cli.TINY_CHECKPOINT
     assert cli.settings("vllm").num_fewshot == 8
     data = cli.prepare()
     assert len(data.problems) == 200
@@ -51,7 +51,7 @@ def test_the_default_is_the_tiny_checkpoint_on_200_generated_problems():
 
 
 def test_the_tiny_checkpoint_by_another_path_is_still_the_tiny_one(home):
-    (home / "linked").symlink_to(cli.TINY_CHECKPOINT)
+    (home / "linked").symlink_to(model_cli.TINY_CHECKPOINT)
     parse("--model", "linked", "--limit", "3")
     assert cli.prepare().source.startswith("generated")
 
@@ -59,7 +59,7 @@ def test_the_tiny_checkpoint_by_another_path_is_still_the_tiny_one(home):
 def test_paths_are_the_users(home, problems, checkpoint):
     parse("--data", "problems.jsonl", "--model", "mine", "--output", "out", "--num_fewshot", "2")
     assert cli.settings("hf").model == home / "mine"
-    assert cli.output() == home / "out"
+    assert model_cli.output() == home / "out"
     assert cli.prepare().problems == problems[2:]
     parse("--data", str(home / "problems.jsonl"), "--fewshot_data", "problems.jsonl")
     assert cli.prepare().problems == problems

@@ -8,7 +8,7 @@ import pytest
 import torch
 from absl import flags
 from absl.testing import flagsaver
-from asynct_evals import cli, comparison, data, environment, gsm8k
+from asynct_evals import comparison, data, environment, gsm8k, model_cli
 from asynct_evals.data import Data, InputError
 from asynct_evals.evaluation import STRICT, Result, run
 from asynct_evals.settings import Settings
@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 PROBLEMS = 8
 SHOTS = 2
-TINY = cli.TINY_CHECKPOINT
+TINY = model_cli.TINY_CHECKPOINT
 
 
 @pytest.fixture(autouse=True)

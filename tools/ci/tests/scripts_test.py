@@ -1,4 +1,4 @@
-"""The runners' scripts in a tree of their own, whose bazelw notes its arguments and acts as told."""
+"""The runners' scripts in a tree of their own, whose bazelw notes its arguments."""
 
 import os
 import pathlib

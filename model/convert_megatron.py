@@ -9,12 +9,11 @@ and to Megatron, to go on training:
     convert_megatron --to=megatron --input=DIR --output=MEGATRON_DIR --tensor_parallel=4
 """
 
-from pathlib import Path
-
 from absl import app, flags
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from user_path import user_path
 
 from asynct_model import AsyncTConfig
 from asynct_model.megatron.convert import FORMATS, Summary, to_huggingface, to_megatron
@@ -43,10 +42,10 @@ def convert(progress: Progress) -> Summary:
     def advance(done: int, total: int) -> None:
         progress.update(task, completed=done, total=total)
 
-    source, output = Path(_INPUT.value), Path(_OUTPUT.value)
+    source, output = user_path(_INPUT.value), user_path(_OUTPUT.value)
     if _TO.value == "megatron":
         return to_megatron(source, output, _FORMAT.value, _TENSOR_PARALLEL.value, advance)
-    config = AsyncTConfig.from_pretrained(_CONFIG.value) if _CONFIG.value else None
+    config = AsyncTConfig.from_pretrained(user_path(_CONFIG.value)) if _CONFIG.value else None
     return to_huggingface(source, output, config, advance)
 
 
@@ -73,7 +72,7 @@ def check_flags() -> None:
     for name in other:
         if flags.FLAGS[name].present:
             raise app.UsageError(f"--{name} has no meaning with --to={_TO.value}")
-    if _CONFIG.value and not Path(_CONFIG.value).exists():
+    if _CONFIG.value and not user_path(_CONFIG.value).exists():
         raise app.UsageError(f"--config={_CONFIG.value}: there is no such file or directory")
 
 

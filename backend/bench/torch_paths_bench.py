@@ -4,8 +4,6 @@ Every path is first compared with unpaged float64 attention; no time is taken un
 """
 
 import json
-import os
-import pathlib
 import platform
 import random
 import statistics
@@ -18,10 +16,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from synthetic_step import Heads, SyntheticStep
+from user_path import user_path
 
 from asynct_kernels import GateParams
 from asynct_vllm.settings import Settings, TorchPath
-from asynct_vllm.torch_paths import PATHS
 
 _REQUESTS = flags.DEFINE_integer("requests", 16, "Requests in the step.", lower_bound=1)
 _PREFILLS = flags.DEFINE_integer(
@@ -143,7 +141,7 @@ def main(argv: list[str]) -> None:
     query_lens = step.common.query_start_loc_cpu.diff().tolist()
     title = f"{len(query_lens)} requests, {sum(query_lens)} query tokens, {heads}, float32"
     console.print(table(measured, title))
-    output = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), _OUTPUT.value)
+    output = user_path(_OUTPUT.value)
     settings = flags.FLAGS.get_key_flags_for_module(__name__)
     record = {
         "settings": {flag.name: flag.value for flag in settings},

@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import math
-import os
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
 
 import torch
+from user_path import user_path
 
 # Bytes that pass between two uses of one buffer, several times what the L2 holds.
 _BYTES_BETWEEN_USES = 256 << 20
@@ -91,7 +91,7 @@ def is_accurate(error: float, eager_error: float) -> bool:
 
 def write_json(path: str, report: dict[str, object]) -> pathlib.Path:
     """Writes `report`; a relative path is meant from where `bazel run` was called."""
-    target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path).absolute()
+    target = user_path(path).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(report, indent=2) + "\n")
     return target

@@ -9,7 +9,6 @@ model that AsyncT is compared with.
 
 import itertools
 import json
-import os
 import pathlib
 import secrets
 import statistics
@@ -28,6 +27,7 @@ from kernel_kinds import KINDS
 from machine import describe_run
 from scenarios import SCENARIOS, Scenario
 from timed_engine import Engine
+from user_path import user_path
 
 _MODEL = flags.DEFINE_string("model", None, "Checkpoint folder; Qwen3's 1.7B shape by default.")
 _LOAD_FORMAT = flags.DEFINE_string("load_format", "dummy", "vLLM's; dummy is random weights.")
@@ -125,7 +125,7 @@ def main(_) -> None:
     report = {"machine": describe_run(), "model": _MODEL.value or "qwen3-1.7b-shape",
               "quantization": _QUANTIZATION.value, "seed": seed, "startup_s": startup,
               "scenarios": results}
-    target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), _OUTPUT.value).absolute()
+    target = user_path(_OUTPUT.value).absolute()
     target.write_text(json.dumps(report, indent=1) + "\n")
     console.print(f"wrote {target}")
 

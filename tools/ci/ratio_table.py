@@ -8,12 +8,12 @@ rows hold no ratio (that of an evaluation, say) is left out.
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Iterable
 
 from documents import markdown
+from user_path import user_path
 
 OUTPUT = "ratios.md"
 _HEAD = "Our time over FlashAttention-3's, in the same run: below 1 ours is faster.\n"
@@ -73,9 +73,8 @@ def read(folder: pathlib.Path) -> list[tuple[str, dict]]:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=pathlib.Path, help="folder of the results of all cards")
-    # `bazel run` starts programs in another folder than the user's.
-    folder = os.environ.get("BUILD_WORKING_DIRECTORY", "") / parser.parse_args(argv).results
+    parser.add_argument("results", help="folder of the results of all cards")
+    folder = user_path(parser.parse_args(argv).results)
     try:
         text = render(read(folder))
     except ValueError as error:

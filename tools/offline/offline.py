@@ -22,6 +22,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from user_path import user_path
+
 ENVIRONMENTS = ("cpu", "cuda")
 CUTLASS_LOCK = "third_party/cutlass/cutlass.lock"
 SETTINGS = """\
@@ -95,12 +97,12 @@ def _fetch(name: str, lines: str, packages: pathlib.Path) -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--environment", choices=ENVIRONMENTS, default="cpu", help="whose lock")
-    parser.add_argument("--output", required=True, type=pathlib.Path, help="folder to fill")
+    parser.add_argument("--output", required=True, help="folder to fill")
     arguments = parser.parse_args(argv)
     root = pathlib.Path(os.environ["BUILD_WORKSPACE_DIRECTORY"])
     locks = [root / f"third_party/python/{arguments.environment}.lock", root / CUTLASS_LOCK]
     try:
-        pack(locks, os.environ.get("BUILD_WORKING_DIRECTORY", "") / arguments.output)
+        pack(locks, user_path(arguments.output))
     except Failure as failure:
         print(f"offline: {failure}", file=sys.stderr)
         return 1

@@ -15,10 +15,10 @@ import sys
 
 from absl import app, flags
 from rich.console import Console
+from user_path import user_path
 
 from asynct_evals import model_cli
 from asynct_evals.data import InputError
-from asynct_evals.paths import user_path
 from asynct_evals.settings import ENGINES, Settings
 
 flags.adopt_module_key_flags(model_cli)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from absl import flags
+from user_path import user_path
 
 from asynct_evals import data, model_cli
-from asynct_evals.paths import user_path
 from asynct_evals.settings import Settings
 
 flags.adopt_module_key_flags(model_cli)

@@ -6,10 +6,10 @@ import pathlib
 
 import asynct_tiny
 from absl import flags
+from user_path import user_path
 
 from asynct_evals import environment
 from asynct_evals.data import InputError
-from asynct_evals.paths import user_path
 from asynct_evals.settings import DTYPES
 
 # Where it really is: in Bazel's runfiles its files are links.

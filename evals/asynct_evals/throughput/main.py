@@ -19,10 +19,10 @@ import sys
 from absl import app, flags
 from rich.console import Console
 from scenarios import SCENARIOS, Scenario
+from user_path import user_path
 
 from asynct_evals import environment
 from asynct_evals.data import InputError
-from asynct_evals.paths import user_path
 from asynct_evals.throughput.settings import DTYPES, GRAPHS, QUANTIZATIONS, Settings
 
 _PRESETS = ("asynct-1.7b", "asynct-0.6b")

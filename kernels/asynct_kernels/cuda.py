@@ -69,13 +69,18 @@ def _matrix(y: torch.Tensor) -> dict[str, object]:
                 channels=channels, stream=current_stream(y))
 
 
+def heads_view(x: torch.Tensor) -> _C.HeadsView:
+    """x [T, heads, D] as the launches take it."""
+    return _C.HeadsView(x.data_ptr(), x.stride(0), x.stride(1))
+
+
 def _rows(x: torch.Tensor) -> _C.RowsView:
     return _C.RowsView(x.data_ptr(), layout.row_stride(x))
 
 
 def _heads(x: torch.Tensor, y: torch.Tensor, dyht: _C.DyHTParams) -> _C.HeadsUclipNormParams:
     return _C.HeadsUclipNormParams(
-        x=_C.HeadsView(x.data_ptr(), x.stride(0), x.stride(1)), y=y.data_ptr(), dyht=dyht,
+        x=heads_view(x), y=y.data_ptr(), dyht=dyht,
         heads=x.shape[1])
 
 

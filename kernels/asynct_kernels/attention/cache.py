@@ -11,7 +11,9 @@ from asynct_kernels.attention.problem import (
     QUERY_DTYPES,
     AttentionProblem,
     FreshKeyValue,
+    check_dims,
 )
+from asynct_kernels.attention.reference import write_cache
 from asynct_kernels.library import LIBRARY
 
 
@@ -34,7 +36,7 @@ class CacheWrite:
     def __post_init__(self) -> None:
         self._check_fresh()
         for name, cache in (("k_cache", self.k_cache), ("v_cache", self.v_cache)):
-            _check_dims(name, cache, "[num_blocks, block_size, H_kv, D]")
+            check_dims(name, cache, "[num_blocks, block_size, H_kv, D]")
             checks.same_device(name, cache, "key", self.key)
             checks.dtype(name, cache, (self.key.dtype, FLOAT8))
         checks.same_kind("v_cache", self.v_cache, "k_cache", self.k_cache)
@@ -50,13 +52,20 @@ class CacheWrite:
     def block_size(self) -> int:
         return self.k_cache.shape[1]
 
+    @property
+    def fresh(self) -> FreshKeyValue:
+        """The tokens that there are slots for."""
+        tokens = self.slot_mapping.shape[0]
+        return FreshKeyValue(key=self.key[:tokens], value=self.value[:tokens],
+                             slot_mapping=self.slot_mapping)
+
     def _check_fresh(self) -> None:
         for name, value in (("key", self.key), ("value", self.value)):
-            _check_dims(name, value, "[T, H_kv, D]")
+            check_dims(name, value, "[T, H_kv, D]")
             checks.dtype(name, value, QUERY_DTYPES)
         checks.same_kind("value", self.value, "key", self.key)
         checks.shape("value", self.value, [tuple(self.key.shape)])
-        _check_dims("slot_mapping", self.slot_mapping, "[T]")
+        check_dims("slot_mapping", self.slot_mapping, "[T]")
         checks.dtype("slot_mapping", self.slot_mapping, (torch.int64,))
         checks.same_device("slot_mapping", self.slot_mapping, "key", self.key)
         if self.slot_mapping.shape[0] > self.key.shape[0]:
@@ -73,7 +82,7 @@ class CacheWrite:
         checks.dtype(name, scale, (torch.float32,))
         checks.same_device(name, scale, "key", self.key)
         checks.shape(name, scale, [(1,), (self.key.shape[1],)])
-        _check_dims(name, scale, "[H_kv]")
+        check_dims(name, scale, "[H_kv]")
 
 
 def reshape_and_cache(
@@ -118,34 +127,13 @@ def write_fresh(fresh: FreshKeyValue, cache: AttentionProblem | CacheWrite) -> N
 
 def _write_on_cuda(*args) -> None:
     write = CacheWrite(*args)
-    fresh = FreshKeyValue(key=write.key, value=write.value, slot_mapping=write.slot_mapping)
     with torch.cuda.device(write.key.device):
-        write_fresh(fresh, write)
+        write_fresh(write.fresh, write)
 
 
 def _write_on_cpu(*args) -> None:
     write = CacheWrite(*args)
-    kept = write.slot_mapping >= 0
-    slots = write.slot_mapping[kept]
-    place = slots // write.block_size, slots % write.block_size
-    for fresh, cache, scale in ((write.key, write.k_cache, write.k_scale),
-                                (write.value, write.v_cache, write.v_scale)):
-        rows = fresh[: len(kept)][kept]
-        if scale is not None:
-            largest = torch.finfo(FLOAT8).max
-            scaled = rows.float() / scale[:, None]
-            rows = scaled.clamp(-largest, largest).to(FLOAT8).view(torch.uint8)
-            cache = cache.view(torch.uint8)
-        cache[place] = rows
-
-
-def _check_dims(name: str, value: object, dims: str) -> None:
-    """Raises unless `value` is a tensor with dimensions `dims`, the last adjacent."""
-    checks.tensor(name, value)
-    if value.dim() != dims.count(",") + 1:
-        raise ValueError(f"{name} has shape {list(value.shape)}: must be {dims}")
-    if value.shape[-1] > 1 and value.stride(-1) != 1:
-        raise ValueError(f"{name} has strides {list(value.stride())}: the last must be 1")
+    write_cache(write, write.fresh)
 
 
 LIBRARY.define(

@@ -9,7 +9,7 @@ from asynct_kernels.attention.problem import AttentionProblem, FreshKeyValue
 def attention_params(problem: AttentionProblem, out: torch.Tensor) -> _C.AttentionParams:
     """Everything that a launch is told; `out` is [T, H, D] of query's dtype."""
     return _C.AttentionParams(
-        dtype=cuda.DTYPES[out.dtype], query=_heads_view(problem.query), out=out.data_ptr(),
+        dtype=cuda.DTYPES[out.dtype], query=cuda.heads_view(problem.query), out=out.data_ptr(),
         out_token_stride=out.stride(0), out_head_stride=out.stride(1),
         cache=paged_cache(problem), block_table=problem.block_table.data_ptr(),
         table_stride=problem.block_table.stride(0),
@@ -28,17 +28,13 @@ def paged_cache(problem: AttentionProblem) -> _C.PagedCache:
 
 
 def fresh_key_value(fresh: FreshKeyValue) -> _C.FreshKeyValue:
-    return _C.FreshKeyValue(key=_heads_view(fresh.key), value=_heads_view(fresh.value),
+    return _C.FreshKeyValue(key=cuda.heads_view(fresh.key), value=cuda.heads_view(fresh.value),
                             slot_mapping=fresh.slot_mapping.data_ptr())
 
 
 def stream(problem: AttentionProblem) -> int:
     """The current stream of the problem's device, as a launch takes it."""
     return cuda.current_stream(problem.query)
-
-
-def _heads_view(x: torch.Tensor) -> _C.HeadsView:
-    return _C.HeadsView(x.data_ptr(), x.stride(0), x.stride(1))
 
 
 def _cache_view(cache: torch.Tensor, scale: torch.Tensor | None) -> _C.CacheView:

@@ -7,7 +7,7 @@ the row blocks of the batch, so that nothing but the bounds is needed on the hos
 
 import torch
 
-from asynct_kernels import _C
+from asynct_kernels import _C, cuda
 from asynct_kernels.attention import launch
 from asynct_kernels.attention.cache import write_fresh
 from asynct_kernels.attention.kernel import AttentionKernel, Limits
@@ -54,7 +54,7 @@ class PrefillSuperPageKernel(AttentionKernel):
         if problem.fresh.slot_mapping is not None:
             write_fresh(problem.fresh, problem)
         _attend(problem, out, workspace, _C.KeyValueRows(
-            key=_heads_view(problem.fresh.key), value=_heads_view(problem.fresh.value),
+            key=cuda.heads_view(problem.fresh.key), value=cuda.heads_view(problem.fresh.value),
             rows=problem.tokens, request_rows=0))
 
 
@@ -115,7 +115,3 @@ def _copy_bytes(problem: AttentionProblem) -> int:
     """Bytes of the gathered keys, or of the values."""
     rows = problem.requests * problem.max_seq_len
     return rows * problem.kv_heads * problem.head_dim * problem.query.element_size()
-
-
-def _heads_view(x: torch.Tensor) -> _C.HeadsView:
-    return _C.HeadsView(x.data_ptr(), x.stride(0), x.stride(1))

@@ -258,16 +258,17 @@ def _check_tensor(name: str, value: object, dims: str, dtype: torch.dtype) -> No
     last of them adjacent."""
     checks.tensor(name, value)
     checks.dtype(name, value, (dtype,))
-    _check_dims(name, value, dims)
+    check_dims(name, value, dims)
 
 
 def _check_heads(name: str, value: object, dims: str) -> None:
     """Raises unless `value` is a floating-point tensor with dimensions `dims`, D adjacent."""
     checks.floating(name, value)
-    _check_dims(name, value, dims)
+    check_dims(name, value, dims)
 
 
-def _check_dims(name: str, value: torch.Tensor, dims: str) -> None:
+def check_dims(name: str, value: torch.Tensor, dims: str) -> None:
+    """Raises unless `value` has as many dimensions as `dims` names, the last of them adjacent."""
     if value.dim() != dims.split(" or ")[-1].count(",") + 1:
         raise ValueError(f"{name} has shape {list(value.shape)}: must be {dims}")
     if value.shape[-1] > 1 and value.stride(-1) != 1:

@@ -183,7 +183,7 @@ def _layer_shape(vllm_config: VllmConfig, kv_cache_spec: AttentionSpec) -> Layer
         group=impl.num_heads // impl.num_kv_heads,
         block_size=kv_cache_spec.block_size,
         window=impl.gate.window,
-        float8_cache=impl.kv_cache_dtype.startswith("fp8"),
+        float8_cache=impl.float8_cache,
     )
 
 

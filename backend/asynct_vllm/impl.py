@@ -8,10 +8,12 @@ from vllm import envs
 from vllm.v1.attention.backend import AttentionImpl, AttentionLayer, AttentionType
 
 from asynct_kernels import GateParams
+from asynct_kernels.attention.problem import FLOAT8
 from asynct_vllm import kv_cache as paged
 from asynct_vllm.metadata import AsyncTMetadata, LayerTensors
 
-KV_CACHE_DTYPES = ("auto", "float16", "bfloat16")
+FLOAT8_DTYPES = ("fp8", "fp8_e4m3")
+KV_CACHE_DTYPES = ("auto", "float16", "bfloat16", *FLOAT8_DTYPES)
 
 
 class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
@@ -92,6 +94,7 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         self.head_size = head_size
         self.scale = scale
         self.kv_cache_dtype = kv_cache_dtype
+        self.float8_cache = kv_cache_dtype in FLOAT8_DTYPES
         self.gate = gate
 
     def do_kv_cache_update(
@@ -104,7 +107,7 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
     ) -> None:
         """Stores the step's K and V (`[T, H_kv, D]`); tokens without a slot are skipped."""
         if kv_cache.device.type == "cpu":
-            paged.write(key, value, kv_cache, slot_mapping)
+            paged.write(key, value, self._typed(kv_cache), slot_mapping, *self._scales(layer))
             return
         k_cache, v_cache = paged.split(kv_cache)
         ops.reshape_and_cache_flash(
@@ -138,14 +141,24 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         Raises:
             ValueError: a quantised output is asked for, or the cache has another layout.
         """
-        del layer
         if output_scale is not None or output_block_scale is not None:
             raise ValueError("output_scale: AsyncT attention does not quantise its output")
         if attn_metadata is None:
             return output.zero_()
-        k_cache, v_cache = paged.split(kv_cache)
+        k_cache, v_cache = paged.split(self._typed(kv_cache))
+        k_scale, v_scale = self._scales(layer)
         attn_metadata.work.attend(
-            LayerTensors(query, key, value, k_cache, v_cache, self.gate, output)
+            LayerTensors(query, key, value, k_cache, v_cache, self.gate, output, k_scale, v_scale)
         )
         output[attn_metadata.num_tokens :] = 0
         return output
+
+    def _typed(self, kv_cache: torch.Tensor) -> torch.Tensor:
+        """vLLM allocates a float8 cache as bytes."""
+        return kv_cache.view(FLOAT8) if self.float8_cache else kv_cache
+
+    def _scales(self, layer: AttentionLayer) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """K's and V's, `[1]` or `[H_kv]` float32 on the device, of a float8 cache."""
+        if not self.float8_cache:
+            return None, None
+        return layer._k_scale.view(-1), layer._v_scale.view(-1)

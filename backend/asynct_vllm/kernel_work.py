@@ -49,6 +49,8 @@ class KernelCall:
             max_query_len=self.max_query_len,
             max_seq_len=self.max_seq_len,
             workspace=self.workspace,
+            k_scale=layer.k_scale,
+            v_scale=layer.v_scale,
             key=layer.key[self.rows] if self.fresh else None,
             value=layer.value[self.rows] if self.fresh else None,
             **self.tuning,

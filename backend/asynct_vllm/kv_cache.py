@@ -46,7 +46,12 @@ def read(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
 
 
 def write(
-    key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kv_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> None:
     """Stores a step's K and V on the CPU; tokens whose slot is negative are skipped.
 
@@ -54,6 +59,8 @@ def write(
         key, value: `[T, H_kv, D]`; rows past the slot mapping's end are padding.
         kv_cache: one layer's cache.
         slot_mapping: `[at most T]` int64.
+        k_scale, v_scale: `[1]` or `[H_kv]`, of a float8 cache: it gets the value over the scale,
+            saturated.
 
     Raises:
         ValueError: there are more slots than keys.
@@ -63,6 +70,10 @@ def write(
         raise ValueError(f"slot_mapping names {num_slots} tokens: key has {key.shape[0]}")
     kept = slot_mapping > NO_SLOT
     slots = slot_mapping[kept]
-    for cache, fresh in zip(split(kv_cache), (key, value)):
+    for cache, fresh, scale in zip(split(kv_cache), (key, value), (k_scale, v_scale)):
         block_size = cache.shape[1]
-        cache[slots // block_size, slots % block_size] = fresh[:num_slots][kept].to(cache.dtype)
+        fresh = fresh[:num_slots][kept]
+        if scale is not None:
+            most = torch.finfo(cache.dtype).max
+            fresh = (fresh.float() / scale[:, None]).clamp(-most, most)
+        cache[slots // block_size, slots % block_size] = fresh.to(cache.dtype)

@@ -20,6 +20,7 @@ class LayerTensors:
         k_cache, v_cache: `[num_blocks, block_size, H_kv, D]`, which hold them already.
         gate: the layer's.
         output: `[T, H, D]`.
+        k_scale, v_scale: factors of a float8 cache, `[1]` or `[H_kv]` float32; None for others.
     """
 
     query: torch.Tensor
@@ -29,6 +30,8 @@ class LayerTensors:
     v_cache: torch.Tensor
     gate: GateParams
     output: torch.Tensor
+    k_scale: torch.Tensor | None = None
+    v_scale: torch.Tensor | None = None
 
 
 class Work(Protocol):

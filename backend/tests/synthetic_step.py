@@ -70,6 +70,7 @@ class SyntheticStep:
         query, key, value: `[T, heads, D]`, this step's tokens in row order.
         kv_cache: `[num_blocks, 2, block_size, H_kv, D]` with the earlier tokens' K and V.
         keys, values: for each request `[seq_len, H_kv, D]`, earlier tokens and this step's.
+        layer: vLLM's attention layer, of which only a float8 cache's scales are read.
     """
 
     common: CommonAttentionMetadata
@@ -80,6 +81,7 @@ class SyntheticStep:
     kv_cache: torch.Tensor
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
+    layer: SimpleNamespace | None = None
 
     @classmethod
     def make(
@@ -148,10 +150,32 @@ class SyntheticStep:
             values=values,
         )
 
+    def float8(self, k_scale: torch.Tensor, v_scale: torch.Tensor) -> "SyntheticStep":
+        """The step with a float8 cache, as bytes, and with every K and V rounded as it rounds them.
+
+        Args:
+            k_scale, v_scale: float32, `[]` or `[H_kv]`.
+        """
+        def stored(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            most = torch.finfo(torch.float8_e4m3fn).max
+            return (x.float() / scale.view(-1, 1)).clamp(-most, most).to(torch.float8_e4m3fn)
+
+        def restored(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return stored(x, scale).float() * scale.view(-1, 1)
+
+        cache = torch.stack([stored(half, scale) for half, scale in
+                             zip(self.kv_cache.unbind(1), (k_scale, v_scale))], 1)
+        return dataclasses.replace(
+            self, kv_cache=cache.view(torch.uint8),
+            keys=[restored(x, k_scale) for x in self.keys],
+            values=[restored(x, v_scale) for x in self.values],
+            layer=SimpleNamespace(_k_scale=k_scale, _v_scale=v_scale))
+
     def impl(self, gate: GateParams) -> AsyncTImpl:
         """A layer of the step's shape."""
         scale = 1 / self.heads.size if gate.scale is None else gate.scale
-        return AsyncTImpl(self.heads.query, self.heads.size, scale, self.heads.kv, gate=gate)
+        return AsyncTImpl(self.heads.query, self.heads.size, scale, self.heads.kv, gate=gate,
+                          kv_cache_dtype="auto" if self.layer is None else "fp8")
 
     def kv_cache_spec(self) -> FullAttentionSpec:
         return FullAttentionSpec(
@@ -182,11 +206,12 @@ class SyntheticStep:
         """Builds the metadata, writes the cache and attends, in one layer: `[T, H, D]`."""
         impl = self.impl(gate)
         impl.do_kv_cache_update(
-            None, self.key, self.value, self.kv_cache, self.common.slot_mapping
+            self.layer, self.key, self.value, self.kv_cache, self.common.slot_mapping
         )
         output = torch.full_like(self.query, float("nan"))
         metadata = self.build(settings)
-        impl.forward(None, self.query, self.key, self.value, self.kv_cache, metadata, output)
+        impl.forward(
+            self.layer, self.query, self.key, self.value, self.kv_cache, metadata, output)
         return output
 
     def split_rows(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -12,6 +12,8 @@ import dataclasses
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from asynct_vllm.metadata import LayerTensors
 from asynct_vllm.settings import TorchPath
 from asynct_vllm.torch_paths import bucketed, gather, loop, padded
@@ -43,5 +45,18 @@ class TorchWork:
 
     def attend(self, layer: LayerTensors) -> None:
         """See `asynct_vllm.metadata.Work`."""
-        PATHS[self.path].attend(layer.query, layer.k_cache, layer.v_cache, layer.gate, self.batch,
-                                self.prepared, layer.output)
+        query, output = layer.query, layer.output
+        if layer.k_scale is not None:
+            # The scores are linear in K and the output is in V, so that scales need no other copy.
+            query = _scaled(query, layer.k_scale)
+            output = torch.empty_like(query)
+        PATHS[self.path].attend(query, layer.k_cache, layer.v_cache, layer.gate, self.batch,
+                                self.prepared, output)
+        if layer.v_scale is not None:
+            rows = slice(self.batch.num_tokens)
+            layer.output[rows] = _scaled(output[rows], layer.v_scale).to(layer.output.dtype)
+
+
+def _scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """`x` [T, H, D] in float32 times the scale of each head's KV head."""
+    return x.float() * scale.repeat_interleave(x.shape[1] // scale.shape[0])[:, None]

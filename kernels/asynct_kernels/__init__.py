@@ -2,6 +2,7 @@
 
 from asynct_kernels.attention import attend, attention_kernels, explain, workspace_bytes
 from asynct_kernels.attention.cache import reshape_and_cache
+from asynct_kernels.attention.norm_rope import qk_norm_rope_cache
 from asynct_kernels.gate import GateParams, apply_gate
 from asynct_kernels.ops import (
     fused_add_uclip_norm,
@@ -10,10 +11,12 @@ from asynct_kernels.ops import (
     relu_and_mul,
     uclip_norm,
 )
+from asynct_kernels.qk_norm_rope import QkNormRope
 from asynct_kernels.reference import dyht
 
 __all__ = [
     "GateParams",
+    "QkNormRope",
     "apply_gate",
     "attend",
     "attention_kernels",
@@ -21,6 +24,7 @@ __all__ = [
     "explain",
     "fused_add_uclip_norm",
     "post_attn_pre_mlp_uclip_out",
+    "qk_norm_rope_cache",
     "qk_uclip_norm",
     "relu_and_mul",
     "reshape_and_cache",

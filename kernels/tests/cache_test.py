@@ -4,29 +4,14 @@ import math
 
 import pytest
 import torch
+from caches import FLOAT8, GUARD, LARGEST, bits, guarded_caches, stored
 
 from asynct_kernels import _C, GateParams, cuda, reshape_and_cache
 from asynct_kernels.attention import launch
 from asynct_kernels.attention.problem import AttentionProblem
 
-FLOAT8 = torch.float8_e4m3fn
-LARGEST = torch.finfo(FLOAT8).max
-GUARD = 0xA5  # of bytes that nothing may write
 CACHE = torch.zeros(3, 16, 2, 64)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-
-
-def bits(x: torch.Tensor) -> torch.Tensor:
-    """x's stored bits, to be compared and filled."""
-    return x.view(torch.uint8 if x.element_size() == 1 else torch.int16)
-
-
-def guarded_caches(shape, dtype, device, spare=0):
-    """K and V as views of [blocks, 2, ...], `spare` elements wider than their heads."""
-    blocks, slots, heads, size = shape
-    whole = torch.empty(blocks, 2, slots, heads, size + spare, dtype=dtype, device=device)
-    whole.view(torch.uint8).fill_(GUARD)
-    return whole, whole[:, 0, :, :, :size], whole[:, 1, :, :, :size]
 
 
 def fresh_rows(tokens, heads, size, dtype, device, spare=0):
@@ -34,13 +19,6 @@ def fresh_rows(tokens, heads, size, dtype, device, spare=0):
     fused = torch.randn(tokens, 3 * heads * size + spare, device=device) * 40
     return (part.unflatten(-1, (heads, size))
             for part in fused.to(dtype)[:, spare:].split(heads * size, dim=-1)[:2])
-
-
-def stored(rows, scale):
-    """What the cache must hold of rows [tokens, heads, size]."""
-    if scale is None:
-        return rows
-    return (rows.float() / scale.float()[:, None]).clamp(-LARGEST, LARGEST).to(FLOAT8)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -27,7 +27,8 @@ def register(kernel: AttentionKernel) -> None:
         check_out(out, _problem(*args, **kwargs, read=False))
 
     def real(out, workspace, *args, **kwargs):
-        run(kernel, problem(*args, **kwargs), out, workspace)
+        asked = problem(*args, **kwargs)
+        launch(kernel, asked, out, checked_workspace(kernel, asked, out, workspace))
 
     LIBRARY.define(_schema(kernel), tags=torch.Tag.pt2_compliant_tag)
     for device in ("CPU", "CUDA"):
@@ -53,7 +54,7 @@ def _schema(kernel: AttentionKernel) -> str:
 
 
 def problem(*args, **kwargs) -> AttentionProblem:
-    """The arguments of an operation, `out` and `workspace` aside, as an AttentionProblem."""
+    """The arguments of an operation, `out` and `workspace` aside, checked."""
     return _problem(*args, **kwargs, read=True)
 
 
@@ -70,13 +71,15 @@ def _problem(
     fresh = None
     if key is not None:
         fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping)
-    return AttentionProblem(
+    asked = AttentionProblem(
         query=query, k_cache=k_cache, v_cache=v_cache, block_table=block_table,
         query_start_loc=query_start_loc, seq_lens=seq_lens,
         gate=GateParams(sigma, alpha, gamma, scale, len(weights), weights, relu_pre,
                         (clip_min, clip_max)),
         max_query_len=max_query_len, max_seq_len=max_seq_len, k_scale=k_scale, v_scale=v_scale,
         fresh=fresh, tuning={k: v for k, v in tuning.items() if v is not None})
+    asked.check()
+    return asked
 
 
 def reasons(
@@ -90,13 +93,13 @@ def reasons(
     return found
 
 
-def run(
+def checked_workspace(
     kernel: AttentionKernel,
     problem: AttentionProblem,
     out: torch.Tensor,
     workspace: torch.Tensor | None,
-) -> None:
-    """Runs the kernel, if it can serve the problem and there is anything to do.
+) -> torch.Tensor:
+    """The workspace of a launch: the one given, or a new one.
 
     Raises:
         TypeError, ValueError: for an `out` or a workspace that will not do, and for a problem that
@@ -109,10 +112,17 @@ def run(
         check_workspace(workspace, least, problem.device)
     elif kernel.needs_workspace(problem):
         raise ValueError("workspace is None: must be given, as the call takes what is in it")
+    else:
+        workspace = torch.empty(least, dtype=torch.uint8, device=problem.device)
+    return workspace
+
+
+def launch(
+    kernel: AttentionKernel, problem: AttentionProblem, out: torch.Tensor, workspace: torch.Tensor
+) -> None:
+    """Enqueues what has been checked, if there is anything to do."""
     if not problem.requests or not problem.tokens or not problem.max_query_len:
         return
-    if workspace is None:
-        workspace = torch.empty(least, dtype=torch.uint8, device=problem.device)
     on_cuda = problem.device.type == "cuda"
     with torch.cuda.device(problem.device) if on_cuda else contextlib.nullcontext():
         kernel.run(problem, out, workspace)

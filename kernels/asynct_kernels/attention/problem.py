@@ -1,4 +1,4 @@
-"""What a call of attention is asked for, checked once, before any launch."""
+"""What a call of attention is asked for, and its checks, which come before any launch."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class FreshKeyValue:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class AttentionProblem:
-    """The arguments of one call, all of them checked on the host; the device is not read.
+    """The arguments of one call.
 
     Request r owns the queries query_start_loc[r] .. query_start_loc[r + 1] - 1 and the keys
     0 .. seq_lens[r] - 1; its last query stands at its last key. Key j is in slot j % block_size of
@@ -65,9 +65,6 @@ class AttentionProblem:
         k_scale, v_scale: float32 [1] or [H_kv] factors of a float8 cache; None for other caches.
         fresh: for the kernels that read this step's keys and values beside the cache.
         tuning: the kernel's own keywords.
-
-    Raises:
-        TypeError, ValueError: for an argument of the wrong type, shape, stride, range or device.
     """
 
     query: torch.Tensor
@@ -84,7 +81,12 @@ class AttentionProblem:
     fresh: FreshKeyValue | None = None
     tuning: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Checks everything on the host; the device is not read.
+
+        Raises:
+            TypeError, ValueError: for an argument of the wrong type, shape, stride, range or device.
+        """
         self._check_query_and_cache()
         self._check_requests()
         self._check_gate()

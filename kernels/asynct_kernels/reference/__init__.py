@@ -9,12 +9,14 @@ from asynct_kernels.reference.norms import (
     qk_uclip_norm,
     uclip_norm,
 )
+from asynct_kernels.reference.rope import qk_norm_rope
 
 __all__ = [
     "attention",
     "dyht",
     "fused_add_uclip_norm",
     "post_attn_pre_mlp_uclip_out",
+    "qk_norm_rope",
     "qk_uclip_norm",
     "relu_and_mul",
     "uclip_norm",

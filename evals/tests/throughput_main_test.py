@@ -30,7 +30,8 @@ def test_defaults():
     assert asked.rounds == 20 and asked.profile and asked.attention_zeros == 0.7
     assert asked.our_options() == {
         "queued": False, "dtype": "bfloat16", "quantization": None, "async_scheduling": None,
-        "gpu_memory_utilization": 0.35, "max_model_len": 16448}
+        "kv_cache_memory_bytes": 20 << 30, "gpu_memory_utilization": 0.05,
+        "max_model_len": 16448}
     assert asked.their_options() == asked.our_options() | {
         "attention_config": {"backend": "FLASH_ATTN", "flash_attn_version": 3}}
     assert settings().seed != asked.seed
@@ -39,12 +40,12 @@ def test_defaults():
 def test_options_reach_the_engines():
     asked = settings("--preset=asynct-0.6b", "--scenarios=long_decode_b32,long_prefill_b4",
                      "--graphs=full_decode_only", "--noasync_scheduling", "--queued",
-                     "--quantization=fp8", "--dtype=float16", "--memory_share=0.3", "--seed=7")
+                     "--quantization=fp8", "--dtype=float16", "--cache_gib=2.5", "--seed=7")
     assert asked.shape.num_hidden_layers == 35 and asked.seed == 7
     assert [scenario.name for scenario in asked.scenarios] == ["long_decode_b32", "long_prefill_b4"]
     assert asked.our_options() == {
         "queued": True, "dtype": "float16", "quantization": "fp8", "async_scheduling": False,
-        "gpu_memory_utilization": 0.3, "max_model_len": 2304,
+        "kv_cache_memory_bytes": 5 << 29, "gpu_memory_utilization": 0.05, "max_model_len": 2304,
         "compilation_config": {"cudagraph_mode": "FULL_DECODE_ONLY"}}
 
 
@@ -76,7 +77,7 @@ def test_what_cannot_be_run_is_refused(arguments, gpu, words):
 
 
 @pytest.mark.parametrize("argument", [
-    "--rounds=0", "--dtype=float32", "--preset=asynct-7b", "--memory_share=0.6",
+    "--rounds=0", "--dtype=float32", "--preset=asynct-7b", "--cache_gib=0",
     "--attention_zeros=0.2", "--graphs=all", "--seconds=-1"])
 def test_values_that_no_run_can_have_are_refused_by_flag(argument):
     with pytest.raises(flags.IllegalFlagValueError, match=argument[2:].split("=")[0]):

@@ -1,5 +1,6 @@
 """Objects in other processes: calls, errors, and the end."""
 
+import os
 import pathlib
 
 import pytest
@@ -16,8 +17,18 @@ def test_calls_reach_one_object_elsewhere():
 
 
 def test_an_error_of_building_comes_back():
-    with pytest.raises(FileNotFoundError), remote(open, "/nowhere/at/all"):
-        pass
+    with pytest.raises(FileNotFoundError), remote(open, "/nowhere/at/all") as file:
+        file.wait()
+
+
+def test_objects_are_built_at_once(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)  # opening it for reading returns only when it is opened for writing, and back
+    with remote(open, fifo) as reader, remote(open, fifo, "w") as writer:
+        reader.wait()
+        writer.call("write", "met")
+        writer.call("close")
+        assert reader.call("read") == "met"
 
 
 def test_the_object_is_closed_when_the_block_ends(tmp_path):
@@ -31,7 +42,5 @@ def test_the_object_is_closed_when_the_block_ends(tmp_path):
 
 
 def test_a_function_is_called_apart():
-    import os
-
     assert call_apart(os.getpid) != os.getpid()
     assert call_apart(pathlib.Path, "a", "b") == pathlib.Path("a/b")

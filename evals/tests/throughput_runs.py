@@ -26,7 +26,7 @@ def settings(**changed) -> Settings:
         "gpu": False, "model": "tiny", "shape": AsyncTConfig(**SHAPE), "checkpoint": None,
         "scenarios": SCENARIOS, "rounds": 2, "seconds": 0.0, "dtype": "bfloat16",
         "quantization": None, "graphs": "eager", "async_scheduling": None, "queued": False,
-        "full_shape_warm_up": True, "attention_zeros": 0.7, "memory_share": 0.4, "profile": False,
+        "full_shape_warm_up": True, "attention_zeros": 0.7, "cache_gib": 0.5, "profile": False,
         "seed": 5,
     } | changed)  # fmt: skip
 

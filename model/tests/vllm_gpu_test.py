@@ -23,7 +23,8 @@ from vllm_engine import (
 pytestmark = pytest.mark.gpu
 
 PROMPT_LENGTHS = (1, 2, 3, 15, 16, 17, 65, 127, 300, 520, 900)
-GPU = dict(dtype="bfloat16", max_model_len=1024, max_num_batched_tokens=512)
+GPU = dict(dtype="bfloat16", max_model_len=1024, max_num_batched_tokens=512,
+           kv_cache_memory_bytes=1 << 30, gpu_memory_utilization=0.05)
 
 WGMMA = {"hp1_decode_paged", "hp1_prefill_wgmma", "hp1_prefill_super_page"}
 

@@ -62,9 +62,9 @@ _WARM_UP = flags.DEFINE_bool(
 _ZEROS = flags.DEFINE_float(
     "attention_zeros", 0.7, "Share of the attention's p that random weights make zero; the report "
     "has what was measured.", lower_bound=0.5, upper_bound=0.95)
-_MEMORY_SHARE = flags.DEFINE_float(
-    "memory_share", 0.35, "Of the GPU's memory, what each engine may take. The check takes some "
-    "25 GB of the rest.", lower_bound=0.01, upper_bound=0.49)
+_CACHE_GIB = flags.DEFINE_float(
+    "cache_gib", 20.0, "GiB of keys and values that each engine has room for (1 with --try_out).",
+    lower_bound=0.1)
 _PROFILE = flags.DEFINE_bool(
     "profile", True, "After all timing, profile some steps of each scenario (needs a GPU).")
 _TRACES = flags.DEFINE_string("traces", None, "Folder to keep the profiler's traces in.")
@@ -120,7 +120,7 @@ def settings(*, gpu: bool) -> Settings:
         queued=_QUEUED.value,
         full_shape_warm_up=_WARM_UP.value,
         attention_zeros=_ZEROS.value,
-        memory_share=_MEMORY_SHARE.value,
+        cache_gib=1.0 if _TRY.value else _CACHE_GIB.value,
         profile=_PROFILE.value and gpu,
         seed=secrets.randbelow(2**31) if _SEED.value is None else _SEED.value,
     )

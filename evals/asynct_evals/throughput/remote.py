@@ -14,26 +14,32 @@ _object: Any = None  # in the other process
 class Remote:
     """An object in another process, whose methods are called from here; errors come back."""
 
-    def __init__(self, executor: concurrent.futures.Executor):
+    def __init__(self, executor: concurrent.futures.Executor, built: concurrent.futures.Future):
         self._executor = executor
+        self._built = built
+
+    def wait(self) -> None:
+        """Until the object is built; an error of that comes back."""
+        self._built.result()
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """What the object's method returns."""
+        """What the object's method returns, once the object is built."""
+        self.wait()
         return self._executor.submit(_call, method, arguments, options).result()
 
 
 @contextlib.contextmanager
 def remote(build: Callable[..., Any], *arguments: Any, **options: Any) -> Iterator[Remote]:
-    """Builds an object, `build(*arguments, **options)`, in a new process, which ends at the end.
+    """Begins to build an object, `build(*arguments, **options)`, in a new process.
 
-    Its `close()` is called then, if it has one.
+    The process ends at the end, after the object's `close()`, if it has one.
     """
     with concurrent.futures.ProcessPoolExecutor(
         max_workers=1, mp_context=multiprocessing.get_context("spawn")
     ) as executor:
-        executor.submit(_build, build, arguments, options).result()
+        built = executor.submit(_build, build, arguments, options)
         try:
-            yield Remote(executor)
+            yield Remote(executor, built)
         finally:
             executor.submit(_close).result()
 

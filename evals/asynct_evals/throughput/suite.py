@@ -65,15 +65,16 @@ def run(settings: Settings, console: Console, *, commit: str = "",
         with _told(console, f"checkpoints of {settings.model} and of the softmax model"):
             sides = call_apart(contestants.prepare, settings, folder, commit)
         console.print(f"  {sides.attention_zeros:.1%} of the attention's p are zero")
-        engines = {}
-        for side, attention, checkpoint, options in (
-            ("ours", "AsyncT", sides.ours, settings.our_options()),
-            ("fa3", settings.rival, sides.theirs, settings.their_options()),
-        ):
-            with _told(console, f"engine: {attention}"):
-                engines[side] = stack.enter_context(remote(
+        with _told(console, f"engines of AsyncT and on {settings.rival}"):
+            engines = {
+                side: stack.enter_context(remote(
                     contestants.Contestant, checkpoint, (traces or folder / "traces") / side,
                     **options))
+                for side, checkpoint, options in (
+                    ("ours", sides.ours, settings.our_options()),
+                    ("fa3", sides.theirs, settings.their_options()))}
+            for engine in engines.values():
+                engine.wait()
         result = Result(settings, sides, _check(settings, sides, engines["ours"], console))
         for scenario in settings.scenarios:
             result.timings[scenario.name] = _time(scenario, settings, engines)

@@ -13,6 +13,7 @@ from vllm.v1.kv_cache_interface import AttentionSpec
 
 from asynct_kernels.attention import LayerShape
 from asynct_vllm import counters
+from asynct_vllm.decode_rows import DecodeRows
 from asynct_vllm.decode_schedule import DecodeScheduler
 from asynct_vllm.impl import AsyncTImpl
 from asynct_vllm.kernel_work import KernelCall, KernelWork
@@ -30,9 +31,6 @@ _ONE_DECODE = StepShape(
 class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
     """Serves vLLM's model runners V1 and V2; never waits for the device."""
 
-    # Model runner V1 puts requests of one query token first, as V2 always does.
-    reorder_batch_threshold = 1
-
     def __init__(
         self,
         kv_cache_spec: AttentionSpec,
@@ -43,20 +41,26 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         self.settings = settings()
         self.capability = _capability(device)
-        self.impl = _impl(vllm_config)
-        self.layer = _layer_shape(vllm_config, kv_cache_spec)
+        # A draft model's layers may differ from the model's, and have another builder then.
+        layers = vllm_config.compilation_config.static_forward_context
+        self.impl: AsyncTImpl = layers[layer_names[0]].impl
+        self.layer = _layer_shape(self.impl, vllm_config, kv_cache_spec)
+        self.decode_query_len = 1 + vllm_config.num_speculative_tokens
+        # Model runner V1 puts requests of so few query tokens first, as V2 always does.
+        self.reorder_batch_threshold = self.decode_query_len
+        self.decode_rows: DecodeRows | None = None
         self.scheduler: DecodeScheduler | None = None
 
     @classmethod
     def get_cudagraph_support(
         cls, vllm_config: VllmConfig, kv_cache_spec: AttentionSpec
     ) -> AttentionCGSupport:
-        """Decodes are captured where a kernel serves them."""
+        """Decodes, of 1 + k tokens under speculation, are captured where a kernel serves them."""
         capability = _capability(vllm_config.device_config.device)
-        layer = _layer_shape(vllm_config, kv_cache_spec)
+        layer = _layer_shape(_impl(vllm_config), vllm_config, kv_cache_spec)
         if plan(_ONE_DECODE, layer, capability, settings()).decode is None:
             return AttentionCGSupport.NEVER
-        return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
+        return AttentionCGSupport.UNIFORM_BATCH
 
     def build(
         self,
@@ -74,7 +78,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         if common.causal is not True:
             raise ValueError(f"causal={common.causal}: AsyncI attention is causal")
         query_start = tuple(common.query_start_loc_cpu[: common.num_reqs + 1].tolist())
-        num_decodes = _num_decodes(query_start)
+        num_decodes = _num_decodes(query_start, self.decode_query_len)
         shape = StepShape(
             num_decodes=num_decodes,
             num_prefills=common.num_reqs - num_decodes,
@@ -139,10 +143,20 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         # Views of vLLM's own buffers: a captured graph reads them again in each replay.
         query_start_loc = common.query_start_loc[: shape.num_decodes + 1]
         seq_lens = common.seq_lens[: shape.num_decodes]
+        block_table = common.block_table_tensor[: shape.num_decodes]
+        if self.decode_query_len > 1:
+            if not shape.num_prefills:
+                num_tokens = common.num_actual_tokens  # as the graph has them, padding included
+            if self.decode_rows is None:
+                self.decode_rows = DecodeRows.make(
+                    self._most_rows(), block_table.shape[1], self.device)
+            rows = self.decode_rows.fill(num_tokens, query_start_loc, seq_lens, block_table)
+            query_start_loc, seq_lens = rows.query_start_loc, rows.seq_lens
+            block_table = rows.block_table
         call = KernelCall(
             kernel=kernel,
             rows=slice(0, num_tokens),
-            block_table=common.block_table_tensor[: shape.num_decodes],
+            block_table=block_table,
             query_start_loc=query_start_loc,
             seq_lens=seq_lens,
             max_query_len=1,
@@ -154,9 +168,13 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             self.scheduler = DecodeScheduler.make(
                 heads=self.impl.num_heads, kv_heads=self.impl.num_kv_heads,
                 head_dim=self.impl.head_size, max_seq_len=call.max_seq_len,
-                max_requests=self.vllm_config.scheduler_config.max_num_seqs, device=self.device)
+                max_requests=self._most_rows(), device=self.device)
         tuning = self.scheduler.schedule(query_start_loc, seq_lens)
         return dataclasses.replace(call, workspace=self.scheduler.workspace, tuning=tuning)
+
+    def _most_rows(self) -> int:
+        """Query tokens that the decodes of a step can have."""
+        return self.vllm_config.scheduler_config.max_num_seqs * self.decode_query_len
 
     def _room(self, common: CommonAttentionMetadata) -> int:
         """Keys that a row of the block table has room for."""
@@ -175,8 +193,9 @@ def _impl(vllm_config: VllmConfig) -> AsyncTImpl:
     return next(impl for impl in impls if isinstance(impl, AsyncTImpl))
 
 
-def _layer_shape(vllm_config: VllmConfig, kv_cache_spec: AttentionSpec) -> LayerShape:
-    impl = _impl(vllm_config)
+def _layer_shape(
+    impl: AsyncTImpl, vllm_config: VllmConfig, kv_cache_spec: AttentionSpec
+) -> LayerShape:
     return LayerShape(
         dtype=vllm_config.model_config.dtype,
         head_dim=impl.head_size,
@@ -187,10 +206,10 @@ def _layer_shape(vllm_config: VllmConfig, kv_cache_spec: AttentionSpec) -> Layer
     )
 
 
-def _num_decodes(query_start: tuple[int, ...]) -> int:
-    """How many requests before the first of more than one query token."""
+def _num_decodes(query_start: tuple[int, ...], most: int) -> int:
+    """How many requests before the first of more than `most` query tokens."""
     pairs = enumerate(zip(query_start, query_start[1:]))
-    return next((i for i, (start, stop) in pairs if stop - start > 1), len(query_start) - 1)
+    return next((i for i, (start, stop) in pairs if stop - start > most), len(query_start) - 1)
 
 
 def _fresh(query_start: tuple[int, ...], common: CommonAttentionMetadata, first: int) -> bool:

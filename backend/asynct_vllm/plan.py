@@ -19,10 +19,11 @@ DEFAULT_TORCH_PATH: TorchPath = "gather"
 
 @dataclasses.dataclass(frozen=True)
 class StepShape:
-    """A step as the host sees it; requests of one query token, the decodes, come first.
+    """A step as the host sees it; the decodes come first.
 
     Attributes:
-        num_decodes: leading requests of at most one query token, those that pad a graph included.
+        num_decodes: leading requests of one query token, of up to 1 + k where k tokens are
+            speculated, those that pad a graph included.
         num_prefills: the other requests.
         fresh: whether no prefill has keys from before this step.
         num_tokens: query tokens.
@@ -44,8 +45,8 @@ class Plan:
 
     Attributes:
         torch_path: the PyTorch path that serves the whole step; None where kernels do.
-        decode, prefill: the kernels (`asynct_kernels.attention_kernels()`) of the requests of one
-            query token and of the others; None where there are none of them.
+        decode, prefill: the kernels (`asynct_kernels.attention_kernels()`) of the decodes and of the
+            other requests; None where there are none of them.
         reason: why, with what each preferred kernel was passed over for.
     """
 

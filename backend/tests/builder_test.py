@@ -109,7 +109,7 @@ def test_refuses_what_is_not_causal(causal, step):
 
 @pytest.mark.parametrize(("capability", "support"), (
     (None, AttentionCGSupport.NEVER),
-    ((9, 0), AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE),
+    ((9, 0), AttentionCGSupport.UNIFORM_BATCH),
 ))
 def test_claims_graphs_where_a_kernel_serves_decodes(capability, support, step, monkeypatch):
     monkeypatch.setattr(builder, "_capability", lambda device: capability)

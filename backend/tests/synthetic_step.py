@@ -71,6 +71,7 @@ class SyntheticStep:
         kv_cache: `[num_blocks, 2, block_size, H_kv, D]` with the earlier tokens' K and V.
         keys, values: for each request `[seq_len, H_kv, D]`, earlier tokens and this step's.
         layer: vLLM's attention layer, of which only a float8 cache's scales are read.
+        speculated: tokens that a decode has beside its one.
     """
 
     common: CommonAttentionMetadata
@@ -82,6 +83,7 @@ class SyntheticStep:
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
     layer: SimpleNamespace | None = None
+    speculated: int = 0
 
     @classmethod
     def make(
@@ -192,15 +194,21 @@ class SyntheticStep:
             compilation_config=SimpleNamespace(static_forward_context=layers),
             device_config=SimpleNamespace(device=self.kv_cache.device),
             model_config=SimpleNamespace(dtype=dtype),
+            num_speculative_tokens=self.speculated,
+            scheduler_config=SimpleNamespace(max_num_seqs=16),
         )
 
-    def build(self, settings: Settings) -> AsyncTMetadata:
-        """The step's metadata, as all layers share it."""
+    def builder(self, settings: Settings) -> AsyncTMetadataBuilder:
+        """As vLLM makes it for the layers of such steps."""
         builder = AsyncTMetadataBuilder(
             self.kv_cache_spec(), ["layer"], self.vllm_config(self.query.dtype),
             self.kv_cache.device)
         builder.settings = settings
-        return builder.build(0, self.common)
+        return builder
+
+    def build(self, settings: Settings) -> AsyncTMetadata:
+        """The step's metadata, as all layers share it."""
+        return self.builder(settings).build(0, self.common)
 
     def run(self, gate: GateParams, settings: Settings) -> torch.Tensor:
         """Builds the metadata, writes the cache and attends, in one layer: `[T, H, D]`."""

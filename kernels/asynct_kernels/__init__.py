@@ -1,6 +1,6 @@
 """Kernels of AsyncT: AsyncI attention, DyHT and ReGLU."""
 
-from asynct_kernels.attention import attend, attention_kernels, explain, workspace_bytes
+from asynct_kernels.attention import attend, attention_kernels, explain, prepare, workspace_bytes
 from asynct_kernels.attention.cache import reshape_and_cache
 from asynct_kernels.attention.norm_rope import qk_norm_rope_cache
 from asynct_kernels.gate import GateParams, apply_gate
@@ -24,6 +24,7 @@ __all__ = [
     "explain",
     "fused_add_uclip_norm",
     "post_attn_pre_mlp_uclip_out",
+    "prepare",
     "qk_norm_rope_cache",
     "qk_uclip_norm",
     "relu_and_mul",

@@ -1,6 +1,6 @@
 """AsyncI attention over a paged KV cache, by kernels that the caller names."""
 
-from asynct_kernels.attention.ops import attend, explain, workspace_bytes
+from asynct_kernels.attention.ops import attend, explain, prepare, workspace_bytes
 from asynct_kernels.attention.problem import LayerShape
 from asynct_kernels.attention.registry import attention_kernels, find_kernel
 
@@ -10,5 +10,6 @@ __all__ = [
     "attention_kernels",
     "explain",
     "find_kernel",
+    "prepare",
     "workspace_bytes",
 ]

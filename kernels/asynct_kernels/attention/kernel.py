@@ -13,7 +13,6 @@ from asynct_kernels.attention.problem import (
     LayerShape,
 )
 
-ALIGNMENT = 16  # bytes; no kernel wants more
 FRESH_REFUSED = "key and value are given: must be None"
 
 

@@ -181,6 +181,8 @@ class AttentionProblem:
                              f"keys, {self.block_table.shape[1]} blocks of {self.block_size}")
 
     def _check_gate(self) -> None:
+        if not isinstance(self.gate, GateParams):
+            raise TypeError(f"gate is a {type(self.gate).__name__}: must be a GateParams")
         for name in ("sigma", "alpha", "gamma"):
             value = getattr(self.gate, name)
             _check_tensor(name, value, "[H]", torch.float32)

@@ -1,0 +1,72 @@
+"""A call of attention that the layers of a step share: checked once, launched by each."""
+
+import torch
+
+from asynct_kernels import checks
+from asynct_kernels.attention import library
+from asynct_kernels.attention.kernel import AttentionKernel
+from asynct_kernels.attention.problem import AttentionProblem, FreshKeyValue
+from asynct_kernels.gate import GateParams
+
+
+class PreparedCall:
+    """What `asynct_kernels.prepare` returns.
+
+    Everything is checked for the first layer, and again for a layer whose tensors differ from those
+    of all before in anything but their contents and their place. Layers share one workspace, so
+    they are launched on one stream.
+    """
+
+    def __init__(
+        self, kernel: AttentionKernel, workspace: torch.Tensor | None, **step: object
+    ) -> None:
+        """`step`: what AttentionProblem is told, the layer's part aside."""
+        self._kernel = kernel
+        self._workspace = workspace
+        self._step = step
+        self._workspaces: dict[object, torch.Tensor] = {}  # by the form of the layers they serve
+
+    def launch(
+        self,
+        query: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        gate: GateParams,
+        *,
+        out: torch.Tensor,
+        k_scale: torch.Tensor | None = None,
+        v_scale: torch.Tensor | None = None,
+        key: torch.Tensor | None = None,
+        value: torch.Tensor | None = None,
+        slot_mapping: torch.Tensor | None = None,
+    ) -> None:
+        """Enqueues one layer's attention; arguments and errors as of `asynct_kernels.attend`, but
+        that the gate's sigma, alpha and gamma, and scales, are tensors."""
+        fresh = None
+        if key is not None:
+            fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping)
+        problem = AttentionProblem(
+            query=query, k_cache=k_cache, v_cache=v_cache, gate=gate, k_scale=k_scale,
+            v_scale=v_scale, fresh=fresh, **self._step)
+        form = (self._gate_form(gate), *map(self._form, (
+            query, k_cache, v_cache, out, k_scale, v_scale, key, value, slot_mapping)))
+        workspace = self._workspaces.get(form)
+        if workspace is None:
+            workspace = self._workspaces[form] = self._checked(problem, out)
+        library.launch(self._kernel, problem, out, workspace)
+
+    def _checked(self, problem: AttentionProblem, out: torch.Tensor) -> torch.Tensor:
+        problem.check()
+        checks.tensor("out", out)
+        return library.checked_workspace(self._kernel, problem, out, self._workspace)
+
+    def _form(self, x: object) -> object:
+        """All that a check of `x` may look at."""
+        if not isinstance(x, torch.Tensor):
+            return type(x)
+        return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % self._kernel.limits.alignment
+
+    def _gate_form(self, gate: object) -> object:
+        if not isinstance(gate, GateParams):
+            return type(gate)
+        return gate.window, *map(self._form, (gate.sigma, gate.alpha, gate.gamma))

@@ -45,8 +45,8 @@ class Plan:
 
     Attributes:
         torch_path: the PyTorch path that serves the whole step; None where kernels do.
-        decode, prefill: the kernels (`asynct_kernels.attention_kernels()`) of the decodes and of the
-            other requests; None where there are none of them.
+        decode, prefill: the kernels (`asynct_kernels.attention_kernels()`) of the decodes and of
+            the other requests; None where there are none of them.
         reason: why, with what each preferred kernel was passed over for.
     """
 

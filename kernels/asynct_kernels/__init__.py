@@ -4,6 +4,7 @@ from asynct_kernels.attention import attend, attention_kernels, explain, prepare
 from asynct_kernels.attention.cache import reshape_and_cache
 from asynct_kernels.attention.norm_rope import qk_norm_rope_cache
 from asynct_kernels.gate import GateParams, apply_gate
+from asynct_kernels.linear import linear_add_uclip, linear_relu_and_mul
 from asynct_kernels.ops import (
     fused_add_uclip_norm,
     post_attn_pre_mlp_uclip_out,
@@ -23,6 +24,8 @@ __all__ = [
     "dyht",
     "explain",
     "fused_add_uclip_norm",
+    "linear_add_uclip",
+    "linear_relu_and_mul",
     "post_attn_pre_mlp_uclip_out",
     "prepare",
     "qk_norm_rope_cache",

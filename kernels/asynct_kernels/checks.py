@@ -128,3 +128,18 @@ def even_channels(name: str, value: torch.Tensor) -> None:
     """Raises unless `value` is [..., 2 n]."""
     if value.dim() < 1 or value.shape[-1] % 2:
         raise ValueError(f"{name} has shape {list(value.shape)}: its last size must be even")
+
+
+def contiguous_matrix(name: str, value: torch.Tensor) -> None:
+    """Raises unless `value` is [rows, columns], contiguous, from a multiple of 16 bytes on."""
+    if value.dim() != 2:
+        raise ValueError(f"{name} has shape {list(value.shape)}: must be [rows, columns]")
+    if not value.is_contiguous() or value.storage_offset() * value.element_size() % 16:
+        raise ValueError(f"{name} has strides {list(value.stride())} and storage offset "
+                         f"{value.storage_offset()}: must be contiguous, from 16 bytes' multiple on")
+
+
+def multiple(name: str, value: int, divisor: int) -> None:
+    """Raises unless `value` is a multiple of `divisor`, and not 0."""
+    if value < 1 or value % divisor:
+        raise ValueError(f"{name} are {value}: must be a multiple of {divisor}")

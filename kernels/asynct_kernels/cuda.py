@@ -58,6 +58,24 @@ def relu_and_mul(y, gate_up) -> None:
         _C.relu_and_mul(gate_up=_rows(gate_up), y=y.data_ptr(), **_matrix(y))
 
 
+def linear_relu_and_mul(y, x, weight) -> None:
+    with torch.cuda.device(x.device):
+        _C.linear_relu_and_mul(x=x.data_ptr(), weight=weight.data_ptr(), y=y.data_ptr(),
+                               depth=x.shape[1], **_matrix(y))
+
+
+def linear_add_uclip(
+    outputs, x, weight, residual, post_alpha, post_gamma, mlp_alpha, mlp_gamma, clip_min, clip_max
+) -> None:
+    y, new_residual = outputs
+    with torch.cuda.device(x.device):
+        _C.linear_add_uclip(
+            x=x.data_ptr(), weight=weight.data_ptr(), residual=residual.data_ptr(),
+            y=y.data_ptr(), new_residual=new_residual.data_ptr(), depth=x.shape[1],
+            post=_dyht(post_alpha, post_gamma, clip_min, clip_max),
+            mlp=_dyht(mlp_alpha, mlp_gamma, clip_min, clip_max), **_matrix(y))
+
+
 def current_stream(x: torch.Tensor) -> int:
     return torch.cuda.current_stream(x.device).cuda_stream
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from asynct_kernels import checks, cuda, reference
+from asynct_kernels import checks, cuda, gemm, reference
 
 LIBRARY = torch.library.Library("asynct", "DEF")
 
@@ -98,6 +98,36 @@ def _check_relu_and_mul(gate_up):
     checks.even_channels("gate_up", gate_up)
 
 
+def _check_product(x, weight, multiple):
+    """x [T, k] times weight [n, k]: both contiguous, rows of 16 bytes' multiples, as the copy
+    engine and the vectorised epilogues want them."""
+    for name, matrix in (("x", x), ("weight", weight)):
+        checks.dtype(name, matrix, (torch.float16, torch.bfloat16))
+        checks.contiguous_matrix(name, matrix)
+    checks.same_kind("weight", weight, "x", x)
+    checks.shape("weight", weight, [(weight.shape[0], x.shape[1])])
+    checks.multiple("columns of x", x.shape[1], 8)
+    checks.multiple("rows of weight", weight.shape[0], multiple)
+
+
+def _check_linear_relu_and_mul(x, weight):
+    _check_product(x, weight, 16)
+
+
+def _check_linear_add_uclip(
+    x, weight, residual, post_alpha, post_gamma, mlp_alpha, mlp_gamma, clip_min, clip_max
+):
+    _check_product(x, weight, 8)
+    checks.same_kind("residual", residual, "x", x)
+    checks.shape("residual", residual, [(x.shape[0], weight.shape[0])])
+    checks.contiguous_matrix("residual", residual)
+    for name, parameter in (("post_alpha", post_alpha), ("post_gamma", post_gamma),
+                            ("mlp_alpha", mlp_alpha), ("mlp_gamma", mlp_gamma)):
+        checks.dtype(name, parameter, (torch.float32,))
+        checks.channel_parameter(name, parameter, "residual", residual)
+    checks.clip("clip_min", clip_min, "clip_max", clip_max)
+
+
 _register(
     "uclip_norm(Tensor x, Tensor alpha, Tensor gamma, float clip_min, float clip_max) -> Tensor",
     check=_check_uclip_norm,
@@ -136,4 +166,20 @@ _register(
     allocate=lambda gate_up: gate_up.new_empty((*gate_up.shape[:-1], gate_up.shape[-1] // 2)),
     launch=cuda.relu_and_mul,
     compute=reference.relu_and_mul,
+)
+_register(
+    "linear_relu_and_mul(Tensor x, Tensor weight) -> Tensor",
+    check=_check_linear_relu_and_mul,
+    allocate=lambda x, weight: x.new_empty((x.shape[0], weight.shape[0] // 2)),
+    launch=gemm.linear_relu_and_mul,
+    compute=reference.linear_relu_and_mul,
+)
+_register(
+    "linear_add_uclip(Tensor x, Tensor weight, Tensor residual, Tensor post_alpha, "
+    "Tensor post_gamma, Tensor mlp_alpha, Tensor mlp_gamma, float clip_min, float clip_max) "
+    "-> (Tensor, Tensor)",
+    check=_check_linear_add_uclip,
+    allocate=lambda x, weight, residual, *_: (_empty_like(residual), _empty_like(residual)),
+    launch=gemm.linear_add_uclip,
+    compute=reference.linear_add_uclip,
 )

@@ -3,8 +3,9 @@
     ./bazelw run --config=gpu //kernels/bench -- --suite attention
 
 Suites: attention, beside vLLM's FlashAttention-3 where it is installed; norms (DyHT and ReGLU),
-beside PyTorch, eager and compiled. A kernel whose result is wrong gets no ratio, and the program
-fails. Writes a JSON report, and the attention suite a plot beside it.
+beside PyTorch, eager and compiled; linear (projections with what follows them), beside cuBLAS. A
+kernel whose result is wrong gets no ratio, and the program fails. Writes a JSON report, and the
+attention suite a plot beside it.
 """
 
 import re
@@ -19,12 +20,13 @@ from rich.progress import Progress
 import attention_plot
 import attention_suite
 import harness
+import linear_suite
 import machine
 import norm_suite
 
 # A suite has: REPORT, the name of its report; cases(), each with a name; measure(case, chosen,
 # rounds, console), which yields rows of the report; is_red(row); table(rows).
-SUITES = {"attention": attention_suite, "norms": norm_suite}
+SUITES = {"attention": attention_suite, "linear": linear_suite, "norms": norm_suite}
 
 _SUITE = flags.DEFINE_enum("suite", None, list(SUITES), "What to time.", required=True)
 _KERNELS = flags.DEFINE_string("kernels", "", "Only kernels whose name has it (a regular expression).")

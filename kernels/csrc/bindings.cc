@@ -96,6 +96,7 @@ PYBIND11_MODULE(_C, module) {
   BindStructs(module);
   BindLaunches(module);
   BindAttention(module);
+  BindGemm(module);
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ inline const void* Input(uintptr_t address) { return reinterpret_cast<const void
 inline void* Output(uintptr_t address) { return reinterpret_cast<void*>(address); }
 inline cudaStream_t Stream(uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
-// Adds the structs and launches of attention; the structs of bindings.cc are there already.
+// Add the structs and launches of a family; the structs of bindings.cc are there already.
 void BindAttention(pybind11::module_& module);
+void BindGemm(pybind11::module_& module);
 
 }  // namespace asynct

@@ -2,6 +2,7 @@
 
 from asynct_kernels.reference.activations import relu_and_mul
 from asynct_kernels.reference.dense import attention
+from asynct_kernels.reference.linear import linear_add_uclip, linear_relu_and_mul
 from asynct_kernels.reference.norms import (
     dyht,
     fused_add_uclip_norm,
@@ -15,6 +16,8 @@ __all__ = [
     "attention",
     "dyht",
     "fused_add_uclip_norm",
+    "linear_add_uclip",
+    "linear_relu_and_mul",
     "post_attn_pre_mlp_uclip_out",
     "qk_norm_rope",
     "qk_uclip_norm",

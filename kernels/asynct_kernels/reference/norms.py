@@ -91,8 +91,11 @@ def post_attn_pre_mlp_uclip_out(
     clip_min: float = -1.0,
     clip_max: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns (DyHT_mlp(r), r), where r = residual + DyHT_post(x); all are [..., n]."""
+    """Returns (DyHT_mlp(r), r), where r = residual + DyHT_post(x); all are [..., n].
+
+    x may be more precise than the residual, whose dtype the outputs have.
+    """
     compute = compute_dtype(x.dtype)
     post = dyht(x.to(compute), post_alpha, post_gamma, clip_min, clip_max)
-    new_residual = (residual.to(compute) + post).to(x.dtype)
+    new_residual = (residual.to(compute) + post).to(residual.dtype)
     return dyht(new_residual, mlp_alpha, mlp_gamma, clip_min, clip_max), new_residual

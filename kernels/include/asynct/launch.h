@@ -16,6 +16,8 @@ void FusedAddUclipNorm(const FusedAddUclipNormParams& params, cudaStream_t strea
 void QkUclipNorm(const QkUclipNormParams& params, cudaStream_t stream);
 void PostAttnPreMlpUclipOut(const PostAttnPreMlpUclipOutParams& params, cudaStream_t stream);
 void ReluAndMul(const ReluAndMulParams& params, cudaStream_t stream);
+void LinearReluAndMul(const LinearReluAndMulParams& params, cudaStream_t stream);
+void LinearAddUclip(const LinearAddUclipParams& params, cudaStream_t stream);
 
 // Lists a step's segments in the workspace of LayOutDecode(shape).bytes; then any number of
 // HP1DecodePaged of the same shape, one after another, may use it.

@@ -96,4 +96,31 @@ struct ReluAndMulParams {
   int channels;
 };
 
+// y = relu(x gate^T) * (x up^T); bf16 or fp16, all contiguous
+struct LinearReluAndMulParams {
+  DataType dtype;
+  const void* x;       // [rows, depth]
+  const void* weight;  // [2 * channels, depth], the gate's rows first
+  void* y;             // [rows, channels]
+  int rows;
+  int channels;
+  int depth;
+};
+
+// new_residual = residual + DyHT_post(x weight^T);  y = DyHT_mlp(new_residual); bf16 or fp16, all
+// contiguous, the parameters in float32
+struct LinearAddUclipParams {
+  DataType dtype;
+  const void* x;         // [rows, depth]
+  const void* weight;    // [channels, depth]
+  const void* residual;  // [rows, channels]
+  void* y;               // [rows, channels]
+  void* new_residual;    // [rows, channels]
+  DyHTParams post;
+  DyHTParams mlp;
+  int rows;
+  int channels;
+  int depth;
+};
+
 }  // namespace asynct

@@ -34,6 +34,8 @@ def _compile(ctx, source, headers, context):
     args.add_all(context.quote_includes, before_each = "-I")
     args.add_all(context.includes, before_each = "-I")
     args.add_all(context.system_includes, before_each = "-isystem")
+    if ctx.var.get("broken") == source.basename[:-len(".cu")]:
+        args.add("-DASYNCT_BROKEN")  # --define=broken=NAME: kernels/include/asynct/broken.h
     args.add("-c", source)
     args.add("-o", output)
     ctx.actions.run(

@@ -1,5 +1,6 @@
 // Every request's pages, copied into plain tensors: a block takes 16 rows of one request.
 
+#include "asynct/broken.h"
 #include "asynct/fp8.cuh"
 #include "asynct/launch.h"
 #include "asynct/launch_rows.cuh"
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
     const int channel = i % params.head_dim;
     uint4 key = make_uint4(0, 0, 0, 0);
     uint4 value = key;
-    if (row < keys) {
+    if (row < keys && !kBroken) {
       const int64_t block = blocks[row / params.cache.block_size];
       const int64_t slot = row % params.cache.block_size;
       key = Load<T, Stored>(params.cache.key, block, slot, head, channel);

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "asynct/broken.h"
 #include "asynct/fp8.cuh"
 #include "asynct/launch.h"
 #include "asynct/launch_rows.cuh"
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
     ReshapeAndCacheKernel(const __grid_constant__ CacheWriteParams params) {
   const int64_t token = blockIdx.x;
   const int64_t slot = params.fresh.slot_mapping[token];
-  if (slot < 0) return;
+  if (slot < 0 || kBroken) return;
   const int64_t block = slot / params.cache.block_size;
   const int64_t offset = slot % params.cache.block_size;
   const auto load = [&](const HeadsView& view, int head, int channel) {

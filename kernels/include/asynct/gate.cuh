@@ -10,6 +10,7 @@
 #pragma once
 
 #include "asynct/attention.h"
+#include "asynct/broken.h"
 
 namespace asynct {
 
@@ -29,7 +30,7 @@ struct Gate {
 __device__ __forceinline__ Gate make_gate(float sigma, float alpha, float scale,
                                           float weight = 1.0f / 3.0f) {
   const float score = alpha * scale;
-  return {score, score * sigma * weight};
+  return {score, kBroken ? 0.0f : score * sigma * weight};
 }
 
 // r of the two keys to the left of a key, the nearer one first.
@@ -64,7 +65,7 @@ struct GeneralGate {
 
 __device__ __forceinline__ GeneralGate make_general_gate(const GateParams& params, int head,
                                                          float scale) {
-  return {&params, scale, params.sigma[head], params.alpha[head]};
+  return {&params, scale, kBroken ? 0.0f : params.sigma[head], params.alpha[head]};
 }
 
 // r of the keys to the left of a key, the nearest first; zeros before the first key.

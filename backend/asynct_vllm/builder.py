@@ -88,7 +88,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             # Dummy steps may claim more than a row of the table has room for.
             max_seq_len=min(common.max_seq_len, self._room(common)),
         )
-        step_plan = plan(shape, self.layer, self.capability, self.settings)
+        step_plan = self._plan(shape)
         if step_plan.torch_path is None:
             work: Work = self._kernel_work(step_plan, common, shape, query_start[num_decodes])
         else:
@@ -96,6 +96,9 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         for path, rows in work.served():
             counters.count(path, common.slot_mapping[rows])
         return AsyncTMetadata(step_plan, shape.num_tokens, work)
+
+    def _plan(self, shape: StepShape) -> Plan:
+        return plan(shape, self.layer, self.capability, self.settings)
 
     def _torch_work(
         self, step_plan: Plan, common: CommonAttentionMetadata, query_start: tuple[int, ...]
@@ -166,7 +169,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             return call
         if self.scheduler is None:
             self.scheduler = DecodeScheduler.make(
-                heads=self.impl.num_heads, kv_heads=self.impl.num_kv_heads,
+                heads=self.impl.attended_heads, kv_heads=self.impl.num_kv_heads,
                 head_dim=self.impl.head_size, max_seq_len=call.max_seq_len,
                 max_requests=self._most_rows(), device=self.device)
         tuning = self.scheduler.schedule(query_start_loc, seq_lens)
@@ -199,7 +202,7 @@ def _layer_shape(
     return LayerShape(
         dtype=vllm_config.model_config.dtype,
         head_dim=impl.head_size,
-        group=impl.num_heads // impl.num_kv_heads,
+        group=impl.attended_heads // impl.num_kv_heads,
         block_size=kv_cache_spec.block_size,
         window=impl.gate.window,
         float8_cache=impl.float8_cache,

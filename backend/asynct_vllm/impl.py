@@ -5,7 +5,9 @@ import math
 import torch
 from vllm import _custom_ops as ops
 from vllm import envs
+from vllm.config import VllmConfig
 from vllm.v1.attention.backend import AttentionImpl, AttentionLayer, AttentionType
+from vllm.v1.kv_cache_interface import AttentionSpec
 
 from asynct_kernels import GateParams
 from asynct_kernels.attention.problem import FLOAT8
@@ -77,8 +79,13 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
                     f"kv_cache_dtype={kv_cache_dtype!r}: only {', '.join(KV_CACHE_DTYPES)}",
                 ),
                 (
-                    self.total_cp_world_size != 1,
-                    f"context parallelism over {self.total_cp_world_size} ranks: only 1",
+                    self.pcp_world_size != 1,
+                    f"prefill context parallelism over {self.pcp_world_size} ranks: only 1",
+                ),
+                (
+                    self.dcp_world_size != 1 and not self.can_return_lse_for_decode,
+                    f"decode context parallelism over {self.dcp_world_size} ranks: only by "
+                    "ContextParallelImpl",
                 ),
                 (
                     envs.VLLM_BATCH_INVARIANT,
@@ -90,12 +97,18 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         if refusals:
             raise ValueError("AsyncT attention cannot serve this layer: " + "; ".join(refusals))
         self.num_heads = num_heads
+        self.attended_heads = num_heads  # that the rank computes
         self.num_kv_heads = num_kv_heads
         self.head_size = head_size
         self.scale = scale
         self.kv_cache_dtype = kv_cache_dtype
         self.float8_cache = kv_cache_dtype in FLOAT8_DTYPES
         self.gate = gate
+
+    def cache_spec(self, spec: AttentionSpec, vllm_config: VllmConfig) -> AttentionSpec:
+        """What the layer's cache is to be, where vLLM's own would be `spec`."""
+        del vllm_config
+        return spec
 
     def do_kv_cache_update(
         self,

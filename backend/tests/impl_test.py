@@ -95,12 +95,13 @@ def test_refuses_batch_invariance(monkeypatch):
         make()
 
 
-def test_refuses_context_parallelism(monkeypatch):
+@pytest.mark.parametrize("kind", ("dcp", "pcp"))
+def test_refuses_context_parallelism(kind, monkeypatch):
     new = AsyncTImpl.__new__
 
     def of_two_ranks(cls, *args, **kwargs):
         self = new(cls)
-        self.total_cp_world_size = 2
+        setattr(self, f"{kind}_world_size", 2)
         return self
 
     monkeypatch.setattr(impl_module.AsyncTImpl, "__new__", of_two_ranks)

@@ -10,11 +10,10 @@ from types import ModuleType
 import asynct_kernels
 import torch
 from asynct_kernels import GateParams, reference
-from asynct_vllm.backend import AsyncTBackend
+from asynct_vllm.layer import AsyncTAttentionLayer
 from torch import nn
 from vllm.config import CacheConfig
 from vllm.distributed import get_tensor_model_parallel_world_size
-from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.linear import (
     MergedColumnParallelLinear,
     QKVParallelLinear,
@@ -124,7 +123,7 @@ class AsyncTAttention(nn.Module):
             set_weight_attrs(parameter, {"weight_loader": sharded_weight_loader(0)})
             self.register_parameter(name, parameter)
         gate = GateParams(self.sigma, self.alpha, self.gamma, **config.gate_settings)
-        self.attn = Attention(
+        self.attn = AsyncTAttentionLayer(
             self.num_heads,
             self.head_dim,
             gate.score_scale(self.head_dim),
@@ -132,7 +131,6 @@ class AsyncTAttention(nn.Module):
             cache_config=cache_config,
             quant_config=quant_config,
             prefix=f"{prefix}.attn",
-            attn_backend=AsyncTBackend,
             gate=gate,
         )
 

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cpu_slot_mapping
 import plain_generate
+import pytest
 import torch
 from random_checkpoint import random_checkpoint
 from vllm_engine import (
@@ -54,10 +56,23 @@ def test_pipeline_with_tied_embeddings_matches(tmp_path, seed):
     _check(tmp_path, seed, dict(pipeline_parallel_size=2), tie_word_embeddings=True)
 
 
+@pytest.mark.parametrize("block_size,interleave", ((16, 1), (64, 16)))
+def test_shared_keys_match(block_size, interleave, tmp_path, seed):
+    """Decode context parallelism of two ranks; prompts come in chunks, and again from the cache."""
+    slots = cpu_slot_mapping.SlotMapping
+    _check(tmp_path, seed, dict(
+        tensor_parallel_size=2, decode_context_parallel_size=2, block_size=block_size,
+        cp_kv_cache_interleave_size=interleave,
+        worker_extension_cls=f"{slots.__module__}.{slots.__qualname__}"), num_key_value_heads=1)
+
+
 def _check(tmp_path: Path, seed: int, settings: dict, **fields) -> None:
     checkpoint = random_checkpoint(tmp_path / "checkpoint", seed, **fields)
     with engine(checkpoint, **settings) as llm:
-        outputs = generate(llm, random_prompts(PROMPT_LENGTHS))
-    worst = difference(outputs, reference_model(checkpoint))
-    print(f"{settings}, {fields}: max |dlogprob| {worst:.1e}")
-    assert worst < TOLERANCE
+        prompts = random_prompts(PROMPT_LENGTHS)
+        missed, hit = generate(llm, prompts), generate(llm, prompts)
+    assert hit[-1].num_cached_tokens
+    for cache, outputs in (("missed", missed), ("hit", hit)):
+        worst = difference(outputs, reference_model(checkpoint))
+        print(f"{settings}, {fields}, cache {cache}: max |dlogprob| {worst:.1e}")
+        assert worst < TOLERANCE

@@ -93,8 +93,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             work: Work = self._kernel_work(step_plan, common, shape, query_start[num_decodes])
         else:
             work = self._torch_work(step_plan, common, query_start)
-        for path, rows in work.served():
-            counters.count(path, common.slot_mapping[rows])
+        counters.count(_served(step_plan, query_start, num_decodes), common.slot_mapping)
         return AsyncTMetadata(step_plan, shape.num_tokens, work)
 
     def _plan(self, shape: StepShape) -> Plan:
@@ -207,6 +206,16 @@ def _layer_shape(
         window=impl.gate.window,
         float8_cache=impl.float8_cache,
     )
+
+
+def _served(
+    step_plan: Plan, query_start: tuple[int, ...], num_decodes: int
+) -> list[tuple[str, int]]:
+    """The plan's paths, and how many query tokens each serves."""
+    decode_tokens, num_tokens = query_start[num_decodes], query_start[-1]
+    parts = ((step_plan.torch_path, num_tokens), (step_plan.decode, decode_tokens),
+             (step_plan.prefill, num_tokens - decode_tokens))
+    return [(path, tokens) for path, tokens in parts if path is not None]
 
 
 def _num_decodes(query_start: tuple[int, ...], most: int) -> int:

@@ -1,20 +1,28 @@
 """How often each path served, in steps and in tokens.
 
-A step counts by the cache slots that it fills. vLLM's warm-up, capture and other dummy steps fill
-none (both model runners give them slots of -1), so they count nothing, and nor do padded tokens.
-The totals stay on the device, so that counting never waits for it.
+A step counts if it fills cache slots. vLLM's warm-up, capture and other dummy steps fill none (both
+model runners give them slots of -1), so they count nothing. Whether a step does is copied to the
+host beside the step's own work, and looked at when it has arrived: counting never waits for the
+device, and a step is seen with the next one at the latest.
 """
 
 import atexit
+import collections
+import dataclasses
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from vllm.distributed import get_pp_group, get_tp_group, model_parallel_is_initialized
 from vllm.logger import init_logger
+
+from asynct_vllm import metrics
 
 logger = init_logger(f"vllm.{__name__}")
 
-_totals: dict[str, torch.Tensor] = {}
+# Of a step's slots; under context parallelism some of a rank's are -1 in every step.
+_LOOKED_AT = 64
 
 
 class Hits(NamedTuple):
@@ -24,22 +32,66 @@ class Hits(NamedTuple):
     tokens: int
 
 
-def count(path: str, slot_mapping: torch.Tensor) -> None:
-    """Counts one step of `path` whose tokens have these slots (`[T]`, negative for none)."""
-    filled = slot_mapping >= 0
-    hits = torch.stack((filled.any(), filled.sum()))
-    _totals[path] = _totals[path] + hits if path in _totals else hits
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """A step that may be a dummy; `slots` are on the host once `arrived` says so."""
+
+    served: Sequence[tuple[str, int]]
+    slots: torch.Tensor
+    arrived: torch.cuda.Event | None
+
+
+_steps: collections.deque[_Step] = collections.deque()
+_totals: dict[str, Hits] = {}
+
+
+def count(served: Sequence[tuple[str, int]], slot_mapping: torch.Tensor) -> None:
+    """Counts one step.
+
+    Args:
+        served: paths, and how many tokens each serves, padding aside.
+        slot_mapping: [T] int64, the tokens' cache slots, negative for none.
+    """
+    slots, arrived = slot_mapping[:_LOOKED_AT], None
+    if slots.is_cuda:
+        slots = slots.to("cpu", non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+    _steps.append(_Step(served, slots, arrived))
+    while _steps and (_steps[0].arrived is None or _steps[0].arrived.query()):
+        _add(_steps.popleft())
 
 
 def snapshot() -> dict[str, Hits]:
     """The totals by path, of paths that served at least one step. Waits for the device."""
-    totals = {path: Hits(*hits.tolist()) for path, hits in sorted(_totals.items())}
-    return {path: hits for path, hits in totals.items() if hits.calls}
+    while _steps:
+        step = _steps.popleft()
+        if step.arrived is not None:
+            step.arrived.synchronize()
+        _add(step)
+    return dict(sorted(_totals.items()))
 
 
 def reset() -> None:
-    """Sets all totals to zero."""
+    """Sets all totals to zero; those that vLLM's metrics show go on."""
+    _steps.clear()
     _totals.clear()
+
+
+def _add(step: _Step) -> None:
+    if not (step.slots >= 0).any():
+        return
+    for path, tokens in step.served:
+        hits = _totals.get(path, Hits(0, 0))
+        _totals[path] = Hits(hits.calls + 1, hits.tokens + tokens)
+        if _speaks_for_all_ranks():
+            metrics.add(path, tokens)
+
+
+def _speaks_for_all_ranks() -> bool:
+    """The ranks of a model serve the same tokens, and metrics add up."""
+    return not model_parallel_is_initialized() or (
+        get_tp_group().is_first_rank and get_pp_group().is_first_rank)
 
 
 @atexit.register

@@ -63,10 +63,6 @@ class KernelWork:
 
     calls: Sequence[KernelCall]
 
-    def served(self) -> list[tuple[str, slice]]:
-        """See `asynct_vllm.metadata.Work`."""
-        return [(call.kernel, call.rows) for call in self.calls]
-
     def attend(self, layer: LayerTensors) -> None:
         """See `asynct_vllm.metadata.Work`."""
         for call in self.calls:

@@ -37,9 +37,6 @@ class LayerTensors:
 class Work(Protocol):
     """What the plan's paths prepared for all layers of the step."""
 
-    def served(self) -> list[tuple[str, slice]]:
-        """The paths and the query rows that each serves."""
-
     def attend(self, layer: LayerTensors) -> None:
         """Writes the step's rows of the layer's output."""
 

@@ -45,7 +45,6 @@ def test_never_reads_the_device(path, step):
     step.common.query_start_loc = step.common.query_start_loc.to("meta")
     step.common.seq_lens = step.common.seq_lens.to("meta")
     step.common.block_table_tensor = step.common.block_table_tensor.to("meta")
-    step.common.slot_mapping = step.common.slot_mapping.to("meta")
     counters.reset()
     metadata = step.build(Settings(path, 300))
     counters.reset()

@@ -27,12 +27,27 @@ def test_counts_steps_and_tokens_by_path():
 
 def test_dummy_steps_and_padded_tokens_do_not_count():
     step = SyntheticStep.make((3, 1), (14, 31))
-    step.common.slot_mapping[3] = -1
+    common = step.common
+    common.num_reqs += 2
+    for name in ("query_start_loc", "query_start_loc_cpu"):
+        starts = getattr(common, name)
+        setattr(common, name, torch.cat((starts, starts[-1:].expand(2))))
+    for name in ("seq_lens", "seq_lens_cpu_upper_bound", "block_table_tensor"):
+        rows = getattr(common, name)
+        setattr(common, name, torch.cat((rows, torch.zeros_like(rows[:2]))))
+    common.slot_mapping = torch.nn.functional.pad(common.slot_mapping, (0, 2), value=-1)
     step.build(Settings("gather"))
-    step.common.slot_mapping.fill_(-1)
+    common.slot_mapping.fill_(-1)
     step.build(Settings("gather"))
     step.build(Settings("padded"))
-    assert counters.snapshot() == {"gather": Hits(1, 3)}
+    assert counters.snapshot() == {"gather": Hits(1, 4)}
+
+
+def test_counts_where_a_rank_keeps_only_some_keys():
+    step = SyntheticStep.make((3, 1), (14, 31))
+    step.common.slot_mapping[0] = -1
+    step.build(Settings("gather"))
+    assert counters.snapshot() == {"gather": Hits(1, 4)}
 
 
 def test_layers_do_not_count(seed):

@@ -11,7 +11,9 @@ def register() -> None:
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
     import asynct_model  # noqa: F401  registers the configuration and the Hugging Face model
+    from asynct_vllm import metrics
 
     # By name: a class given here would be imported, with all its layers, in every process.
     ModelRegistry.register_model("AsyncTForCausalLM", "asynct_model.vllm_model:AsyncTForCausalLM")
     register_backend(AttentionBackendEnum.CUSTOM, "asynct_vllm.backend.AsyncTBackend")
+    metrics.expose()

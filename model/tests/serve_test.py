@@ -170,6 +170,20 @@ def test_a_longer_chat_is_answered_with_what_was_said_as_examples(client, model,
     assert_most_are_right(answers, problems)
 
 
+def test_metrics_show_what_attention_served(client, model, problems):
+    def tokens() -> float:
+        shown = urllib.request.urlopen(f"{client.base_url}".replace("/v1/", "/metrics")).read()
+        lines = shown.decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines
+                   if line.startswith("vllm:asynct_attention_tokens_total{"))
+
+    before = tokens()
+    usage = client.completions.create(
+        model=model, prompt=prompt(problems[0].question), max_tokens=20).usage
+    # The step that put out the last token is shown with the next one at the latest.
+    assert tokens() - before >= usage.completion_tokens - 2
+
+
 def test_a_role_that_the_model_never_saw_is_refused(client, model):
     with pytest.raises(openai.BadRequestError, match="alternate.*message 1 is of role system"):
         chat(client, model, [{"role": "system", "content": "Be brief."}, user("1 + 1?")])

@@ -39,10 +39,6 @@ class TorchWork:
     def prepare(cls, path: TorchPath, batch: Batch, bucket_tokens: int) -> "TorchWork":
         return cls(path, batch, PATHS[path].prepare(batch, bucket_tokens))
 
-    def served(self) -> list[tuple[str, slice]]:
-        """See `asynct_vllm.metadata.Work`."""
-        return [(self.path, slice(0, self.batch.num_tokens))]
-
     def attend(self, layer: LayerTensors) -> None:
         """See `asynct_vllm.metadata.Work`."""
         query, output = layer.query, layer.output

@@ -6,6 +6,7 @@ The arguments have been checked; the outputs are given and all of their elements
 import torch
 
 from asynct_kernels import _C, layout
+from asynct_kernels.qk_norm_rope import QkNormRope
 
 DTYPES = {
     torch.float32: _C.DataType.float32,
@@ -90,6 +91,13 @@ def _matrix(y: torch.Tensor) -> dict[str, object]:
 def heads_view(x: torch.Tensor) -> _C.HeadsView:
     """x [T, heads, D] as the launches take it."""
     return _C.HeadsView(x.data_ptr(), x.stride(0), x.stride(1))
+
+
+def norm_rope_params(norm_rope: QkNormRope) -> _C.NormRopeParams:
+    q_alpha, q_gamma, k_alpha, k_gamma = norm_rope.parameters
+    return _C.NormRopeParams(q=_dyht(q_alpha, q_gamma, *norm_rope.clip),
+                             k=_dyht(k_alpha, k_gamma, *norm_rope.clip),
+                             cos_sin=_parameter(norm_rope.cos_sin))
 
 
 def _rows(x: torch.Tensor) -> _C.RowsView:

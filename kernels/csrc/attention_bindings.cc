@@ -88,6 +88,11 @@ void BindStructs(py::module_& module) {
              return FreshKeyValue{key, value, Array<int64_t>(slot_mapping)};
            }),
            py::kw_only(), "key"_a, "value"_a, "slot_mapping"_a);
+  py::class_<NormRopeParams>(module, "NormRopeParams")
+      .def(py::init([](const DyHTParams& q, const DyHTParams& k, const Parameter& cos_sin) {
+             return NormRopeParams{q, k, cos_sin};
+           }),
+           py::kw_only(), "q"_a, "k"_a, "cos_sin"_a);
 }
 
 void BindDecode(py::module_& module) {
@@ -157,6 +162,20 @@ void BindCache(py::module_& module) {
         ReshapeAndCache({dtype, fresh, cache, tokens, kv_heads, head_dim}, Stream(stream));
       },
       py::kw_only(), "dtype"_a, "fresh"_a, "cache"_a, "tokens"_a, "kv_heads"_a, "head_dim"_a,
+      "stream"_a);
+  module.def(
+      "qk_norm_rope_cache",
+      [](DataType dtype, const FreshKeyValue& fresh, const PagedCache& cache, int64_t slots,
+         int kv_heads, int head_dim, const HeadsView& query, int heads, uintptr_t positions,
+         int64_t tokens, const NormRopeParams& norm_rope, uintptr_t query_out, uintptr_t key_out,
+         uintptr_t stream) {
+        QkNormRopeCache({{dtype, fresh, cache, slots, kv_heads, head_dim}, query, heads,
+                         Array<int64_t>(positions), tokens, norm_rope, Output(query_out),
+                         Output(key_out)},
+                        Stream(stream));
+      },
+      py::kw_only(), "dtype"_a, "fresh"_a, "cache"_a, "slots"_a, "kv_heads"_a, "head_dim"_a,
+      "query"_a, "heads"_a, "positions"_a, "tokens"_a, "norm_rope"_a, "query_out"_a, "key_out"_a,
       "stream"_a);
   module.def(
       "gather_pages",

@@ -1,10 +1,13 @@
 """DyHT and RoPE of a step's queries and keys, and the write of its keys and values to the cache."""
 
+import dataclasses
+
 import torch
 
-from asynct_kernels import checks, reference
+from asynct_kernels import _C, checks, cuda, reference
+from asynct_kernels.attention import launch
 from asynct_kernels.attention.cache import CacheWrite
-from asynct_kernels.attention.problem import FreshKeyValue, check_dims
+from asynct_kernels.attention.problem import check_dims
 from asynct_kernels.attention.reference import write_cache
 from asynct_kernels.library import LIBRARY
 from asynct_kernels.qk_norm_rope import QkNormRope
@@ -81,15 +84,26 @@ def _checked(
     return norm_rope, write
 
 
+def _on_cuda(*args) -> None:
+    norm_rope, write = _checked(*args)
+    query_out, key_out, query, key, _, positions, *_ = args
+    with torch.cuda.device(query.device):
+        _C.qk_norm_rope_cache(
+            dtype=cuda.DTYPES[query.dtype], fresh=launch.fresh_key_value(write.fresh),
+            cache=launch.paged_cache(write), slots=write.slot_mapping.shape[0],
+            kv_heads=key.shape[1], head_dim=key.shape[2], query=cuda.heads_view(query),
+            heads=query.shape[1], positions=positions.data_ptr(), tokens=query.shape[0],
+            norm_rope=cuda.norm_rope_params(norm_rope), query_out=query_out.data_ptr(),
+            key_out=key_out.data_ptr(), stream=cuda.current_stream(query))
+
+
 def _on_cpu(*args) -> None:
     norm_rope, write = _checked(*args)
     query_out, key_out, query, key, _, positions, *_ = args
     for out, turned in zip((query_out, key_out),
                            reference.qk_norm_rope(query, key, positions, norm_rope)):
         out.copy_(turned)
-    tokens = write.slot_mapping.shape[0]
-    write_cache(write, FreshKeyValue(key=key_out[:tokens], value=write.value[:tokens],
-                                     slot_mapping=write.slot_mapping))
+    write_cache(write, dataclasses.replace(write.fresh, key=key_out[:len(write.slot_mapping)]))
 
 
 LIBRARY.define(
@@ -98,6 +112,7 @@ LIBRARY.define(
     "Tensor k_gamma, float clip_min, float clip_max, Tensor cos_sin, Tensor(c!) k_cache, "
     "Tensor(d!) v_cache, Tensor slot_mapping, Tensor? k_scale=None, Tensor? v_scale=None) -> ()",
     tags=torch.Tag.pt2_compliant_tag)
+LIBRARY.impl("qk_norm_rope_cache", _on_cuda, "CUDA")
 LIBRARY.impl("qk_norm_rope_cache", _on_cpu, "CPU")
 torch.library.register_fake(
     "asynct::qk_norm_rope_cache", lambda *args: _checked(*args) and None, lib=LIBRARY)

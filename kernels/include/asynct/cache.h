@@ -18,6 +18,19 @@ struct CacheWriteParams {
   int head_dim;
 };
 
+// As CacheWriteParams has it, but that the keys go through norm_rope first, as the queries do; there
+// may be more tokens than slots.
+struct QkNormRopeCacheParams {
+  CacheWriteParams write;
+  HeadsView query;  // [tokens, heads, head_dim]
+  int heads;
+  const int64_t* positions;  // [tokens]
+  int64_t tokens;
+  NormRopeParams norm_rope;
+  void* query_out;  // [tokens, heads, head_dim]
+  void* key_out;    // [tokens, kv_heads, head_dim]
+};
+
 // Where the keys and values of an attention's requests are copied to: key j of request r to row r *
 // request_rows + j. The rows from there to the next multiple of `row_multiple` become zeros. The
 // copies have the query's type; what an fp8 cache stores is converted exactly, without its scale,

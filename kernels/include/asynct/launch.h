@@ -34,6 +34,7 @@ void HP1PrefillWgmma(const AttentionParams& params, int64_t tokens, void* worksp
 void HP1PrefillWgmma(const AttentionParams& params, const KeyValueRows& rows, int64_t tokens,
                      void* workspace, cudaStream_t stream);
 void ReshapeAndCache(const CacheWriteParams& params, cudaStream_t stream);
+void QkNormRopeCache(const QkNormRopeCacheParams& params, cudaStream_t stream);
 void GatherPages(const AttentionParams& params, const GatheredPages& pages, cudaStream_t stream);
 
 }  // namespace asynct

@@ -35,6 +35,14 @@ struct DyHTParams {
   float clip_max;
 };
 
+// q' = RoPE(DyHT_q(q)) and k' = RoPE(DyHT_k(k)): the channels d and d + head_size / 2 are turned by
+// the d-th angle of the token's position.
+struct NormRopeParams {
+  DyHTParams q;
+  DyHTParams k;
+  Parameter cos_sin;  // [positions, head_size]: the cosines of the angles, then their sines
+};
+
 // y = DyHT(x)
 struct UclipNormParams {
   DataType dtype;  // of the activations, here and below

@@ -13,7 +13,10 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from asynct_kernels import GateParams
 from asynct_kernels.reference import attention
 from asynct_vllm.context_parallel import impl as impl_module
-from asynct_vllm.context_parallel.builder import ContextParallelMetadataBuilder
+from asynct_vllm.context_parallel.builder import (
+    ContextParallelMetadata,
+    ContextParallelMetadataBuilder,
+)
 from asynct_vllm.context_parallel.impl import ContextParallelImpl
 from asynct_vllm.settings import Settings
 
@@ -98,21 +101,29 @@ class Rank:
             (blocks, 2, case.block_size, 1, case.size),
             (elements, case.block_size * row, row, row, 1))
 
-    def step(
-        self, common: CommonAttentionMetadata, query: torch.Tensor, key: torch.Tensor,
+    def build(self, common: CommonAttentionMetadata) -> ContextParallelMetadata:
+        """The step's metadata, as all layers share it."""
+        return self.builder.build(0, common)
+
+    def forward(
+        self, metadata: ContextParallelMetadata, query: torch.Tensor, key: torch.Tensor,
         value: torch.Tensor,
-    ) -> torch.Tensor:
-        """This rank's summand [T, H, D] of the output for the queries [T, H, D] of all ranks."""
-        metadata = self.builder.build(0, common)
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One layer for the queries [T, H, D] of all ranks.
+
+        Returns:
+            The rank's summand of the first tokens' output, for all heads, and the output of the
+            others, for its own heads.
+        """
+        tokens = metadata.work.tokens
         mine = query.chunk(self.case.ranks, dim=1)[self.group.rank_in_group]
-        self.group.whole = [query[: metadata.work.tokens]]
+        self.group.whole, self.group.partial = [query[:tokens]], query[:0]
         output = torch.full_like(mine, float("nan"))
+        scale = torch.ones(1, device=mine.device)
         with self._in_group():
-            self.impl.forward(
-                SimpleNamespace(_k_scale=torch.ones(1, device=mine.device),
-                                _v_scale=torch.ones(1, device=mine.device)),
-                mine, key, value, self.kv_cache, metadata, output)
-        return self.group.partial
+            self.impl.forward(SimpleNamespace(_k_scale=scale, _v_scale=scale), mine, key, value,
+                              self.kv_cache, metadata, output)
+        return self.group.partial, output[tokens:]
 
     @contextlib.contextmanager
     def _in_group(self, config: SimpleNamespace | None = None) -> Iterator[None]:
@@ -144,6 +155,15 @@ class ShardedRun:
 
     def step(self, tokens: list[int], slack: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Advances each request by that many tokens; returns output and float64 reference."""
+        common, fresh, reference = self.advance(tokens, slack)
+        partials, outputs = zip(*(
+            rank.forward(rank.build(common), *fresh) for rank in self.ranks))
+        return torch.cat((sum(partials), torch.cat(outputs, dim=1))), reference
+
+    def advance(
+        self, tokens: list[int], slack: int = 0
+    ) -> tuple[CommonAttentionMetadata, list[torch.Tensor], torch.Tensor]:
+        """The next step: what vLLM gives the builder, query, key and value, and the reference."""
         rows = [slice(seen, seen + new) for seen, new in zip(self.seen, tokens)]
         self.seen = [row.stop for row in rows]
         starts = torch.tensor([0, *tokens]).cumsum(0).to(torch.int32)
@@ -154,11 +174,9 @@ class ShardedRun:
             num_reqs=len(tokens), num_actual_tokens=sum(tokens), max_query_len=max(tokens),
             max_seq_len=max(self.seen) + slack, block_table_tensor=self.table,
             slot_mapping=torch.full((sum(tokens),), -1, device=self.case.device))
-        query, key, value = (
-            torch.cat([tensor[row] for tensor, row in zip(tensors, rows)])
-            for tensors in (self.queries, self.keys, self.values))
-        partials = [rank.step(common, query, key, value) for rank in self.ranks]
+        fresh = [torch.cat([tensor[row] for tensor, row in zip(tensors, rows)])
+                 for tensors in (self.queries, self.keys, self.values)]
         reference = torch.cat([
             attention(queries[row], keys[: row.stop], values[: row.stop], self.gate)
             for queries, keys, values, row in zip(self.queries, self.keys, self.values, rows)])
-        return sum(partials), reference
+        return common, fresh, reference

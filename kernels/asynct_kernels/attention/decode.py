@@ -11,7 +11,7 @@ from asynct_kernels.attention import launch
 from asynct_kernels.attention.kernel import AttentionKernel, Limits
 from asynct_kernels.attention.problem import AttentionProblem, check_bound, check_workspace
 
-_MAX_BLOCKS = 1 << 28  # a block's number and a page's place in it share 32 bits
+_MAX_BLOCKS = 1 << 25  # a block's number and a page's place in it share 32 bits
 _MAX_STRIDE = 1 << 32  # bytes from a block to the next
 _MAX_SPAN = 1 << 31  # bytes from a block's first slot to its last
 _MAX_SEGMENTS = 1 << 31  # of a step
@@ -96,7 +96,7 @@ class DecodePagedKernel(AttentionKernel):
 
     name = "hp1_decode_paged"
     limits = Limits(capability=((8, 0), None), head_dims=(64, 128, 256),
-                    block_sizes=tuple(range(16, 129, 16)), window=8, query_len=1, alignment=16)
+                    block_sizes=tuple(range(16, 1025, 16)), window=8, query_len=1, alignment=16)
     tuning = ("segment_keys", "scheduled")
 
     def reasons(self, problem: AttentionProblem) -> list[str]:

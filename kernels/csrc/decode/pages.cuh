@@ -42,7 +42,7 @@ struct ValueLanes {
 
 // Where a page lies: its block, and its place among the block's pages.
 struct PagePlace {
-  static constexpr int kMaxPages = 8;  // of a block
+  static constexpr int kMaxPages = 64;  // of a block
   static __device__ __forceinline__ int pack(int block, int page) {
     return block * kMaxPages + page;
   }

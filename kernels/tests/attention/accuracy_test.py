@@ -25,7 +25,7 @@ def layers(step):
             yield Case(name=name, dtype=dtype, head_dim=head_dim, **lengths)
     for group in (*range(1, 9), 16):
         yield Case(name=f"{step}-group{group}", heads=2 * group, **lengths)
-    for block_size in (32, 64, 128):
+    for block_size in (32, 64, 128, 144, 1024):
         yield Case(name=f"{step}-block{block_size}", block_size=block_size, **lengths)
     for head_dim in (64, 128, 256):
         yield Case(name=f"{step}-float8-D{head_dim}", head_dim=head_dim, float8=True,

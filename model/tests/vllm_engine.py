@@ -13,6 +13,7 @@ from asynct_vllm.builder import AsyncTMetadataBuilder
 from vllm import LLM, RequestOutput, SamplingParams, envs
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.inputs import TokensPrompt
+from vllm.logprobs import Logprob
 
 STEPS = 12
 TOP_K = 20
@@ -89,8 +90,8 @@ def difference(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> fl
 
 
 def served(outputs: list[RequestOutput]) -> torch.Tensor:
-    """vLLM's log-probabilities: [requests * STEPS, TOP_K], in the order of its own ranks."""
-    return torch.tensor([[entry.logprob for entry in top.values()] for top in _tops(outputs)])
+    """vLLM's log-probabilities: [completions' tokens, TOP_K], in the order of its own ranks."""
+    return torch.tensor([[entry.logprob for _, entry in top] for top in _tops(outputs)])
 
 
 @torch.no_grad()
@@ -98,11 +99,15 @@ def expected(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> torc
     """What the reference has in the place of each value of `served(outputs)`."""
     rows = []
     for output in outputs:
-        prompt, completion = output.prompt_token_ids, output.outputs[0]
-        tokens = torch.tensor([prompt + list(completion.token_ids[:-1])], device=reference.device)
-        logits = reference(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
-        rows.append(logits.float().log_softmax(-1).cpu())
-    return torch.cat(rows).gather(-1, torch.tensor([list(top) for top in _tops(outputs)]))
+        prompt = output.prompt_token_ids
+        for completion in output.outputs:
+            tokens = prompt + list(completion.token_ids[:-1])
+            logits = reference(
+                torch.tensor([tokens], device=reference.device), use_cache=False
+            ).logits[0, len(prompt) - 1 :]
+            rows.append(logits.float().log_softmax(-1).cpu())
+    tops = [[token for token, _ in top] for top in _tops(outputs)]
+    return torch.cat(rows).gather(-1, torch.tensor(tops))
 
 
 def max_difference(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -115,8 +120,14 @@ def root_mean_square(first: torch.Tensor, second: torch.Tensor) -> float:
     return (first - second).square().mean().sqrt().item()
 
 
-def _tops(outputs: list[RequestOutput]) -> list[dict]:
-    return [top for output in outputs for top in output.outputs[0].logprobs]
+def _tops(outputs: list[RequestOutput]) -> list[list[tuple[int, Logprob]]]:
+    """Each token's TOP_K; before them vLLM puts a sampled token that is none of them."""
+    return [
+        list(top.items())[-TOP_K:]
+        for output in outputs
+        for completion in output.outputs
+        for top in completion.logprobs
+    ]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,90 @@
+"""Engines on the GPU where there is one, on the CPU elsewhere, and what right means on each."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from asynct_vllm import counters
+from random_checkpoint import random_config, random_tensors, save_checkpoint
+from vllm import LLM, RequestOutput
+from vllm_engine import (
+    TOLERANCE,
+    engine,
+    expected,
+    max_difference,
+    reference_model,
+    root_mean_square,
+    served,
+)
+
+ON_GPU = torch.cuda.is_available()
+TINY = Path("model/tiny/checkpoint").resolve()
+
+# Several engines at a time may share a GPU, so that none takes what memory it finds.
+_GPU_SETTINGS = dict(
+    dtype="bfloat16",
+    max_model_len=1024,
+    max_num_batched_tokens=512,
+    gpu_memory_utilization=0.05,
+    kv_cache_memory_bytes=1 << 28,
+)
+
+
+def device_tensors(seed: int, **fields) -> tuple:
+    """(configuration, tensors) of a random checkpoint that the GPU's kernels serve, where one is."""
+    if not ON_GPU:
+        config = random_config(**fields)
+        return config, random_tensors(config, seed)
+    config = random_config(**{"head_dim": 128, "hidden_size": 256, **fields})
+    tensors = random_tensors(config, seed)
+    for name in tensors:
+        if name.endswith("self_attn.alpha"):
+            tensors[name] *= 2  # Scores are narrower by as much as the heads are wider.
+    return config, tensors
+
+
+def device_checkpoint(directory: Path, seed: int, **fields) -> Path:
+    """Writes a checkpoint of `device_tensors` and returns its directory."""
+    return save_checkpoint(directory, *device_tensors(seed, **fields))
+
+
+@contextlib.contextmanager
+def device_engine(checkpoint: Path, **settings) -> Iterator[LLM]:
+    """As `vllm_engine.engine`; what serves the attention is counted from the start."""
+    counters.reset()
+    with engine(checkpoint, **{**(_GPU_SETTINGS if ON_GPU else {}), **settings}) as llm:
+        yield llm
+
+
+def assert_right(outputs: list[RequestOutput], checkpoint: Path, feature: str) -> None:
+    """The log-probabilities are the unpaged model's: to float32's rounding on the CPU, and on the
+    GPU twice as near to the float32 model's as the unpaged bfloat16 model's at the worst. There,
+    nothing but CUDA kernels may have served the attention.
+    """
+    answers = served(outputs)
+    ours = _allowed(answers, answers)
+    if not ON_GPU:
+        error = max_difference(
+            ours, _allowed(expected(outputs, reference_model(checkpoint)), answers))
+        print(f"{feature}: max |dlogprob| {error:.1e}")
+        # The trained checkpoint's logits are larger than the random ones'.
+        assert error < (5 if checkpoint == TINY else 1) * TOLERANCE
+        return
+    exact, plain = (
+        _allowed(expected(outputs, reference_model(checkpoint, dtype).cuda()), answers)
+        for dtype in (torch.float32, torch.bfloat16))
+    error, rounding = root_mean_square(ours, exact), root_mean_square(plain, exact)
+    kernels = counters.snapshot()
+    print(f"{feature}: dlogprob {error:.1e}, of plain bfloat16 {rounding:.1e}; by {kernels}")
+    assert error <= 2 * rounding
+    assert kernels and all(name.startswith("hp1_") for name in kernels)
+
+
+def _allowed(logprobs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+    """What no grammar forbade in `answers`; where one did, the probabilities of the rest sum to 1,
+    provided that it left fewer than TOP_K tokens."""
+    forbidden = answers.isinf()
+    kept = logprobs.masked_fill(forbidden, -torch.inf)
+    bound = forbidden.any(-1, keepdim=True)
+    return torch.where(bound, kept.log_softmax(-1), kept)[~forbidden]

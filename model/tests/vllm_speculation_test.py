@@ -1,0 +1,110 @@
+"""Speculation: each answer is the model's own, and drafts are verified as decodes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from asynct_model import AsyncTConfig
+from asynct_tiny.problems import generate, prompt
+from asynct_vllm import counters
+from device_engine import ON_GPU, TINY, assert_right, device_engine
+from safetensors.torch import save_file
+from transformers import LlamaConfig
+from vllm import LLM, SamplingParams
+from vllm.config import CUDAGraphMode
+from vllm_engine import TOP_K
+
+SPECULATED = 3
+TOKENS = 40
+METRIC = "vllm:spec_decode_num_"
+
+# On the GPU, decodes of 1 + SPECULATED tokens are captured; what they do is not compiled.
+_SETTINGS = dict(skip_tokenizer_init=False, max_model_len=1024, enable_prefix_caching=False)
+_GRAPHS = dict(
+    enforce_eager=False,
+    compilation_config=dict(
+        mode=0, cudagraph_mode="FULL_DECODE_ONLY", cudagraph_capture_sizes=[4, 8, 16, 32]),
+)
+
+
+@pytest.fixture
+def eagle_head(tmp_path: Path, seed: int) -> Path:
+    """One Llama layer of random weights, whose drafts are as good as none."""
+    target = AsyncTConfig.from_pretrained(TINY)
+    fields = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
+              "num_key_value_heads", "head_dim", "max_position_embeddings")
+    config = LlamaConfig(
+        **{field: getattr(target, field) for field in fields}, num_hidden_layers=1,
+        architectures=["LlamaForCausalLM"], dtype="bfloat16",
+    )
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries, keys = (heads * config.head_dim
+                     for heads in (config.num_attention_heads, config.num_key_value_heads))
+    shapes = {
+        "fc": (hidden, 2 * hidden),
+        "layers.0.self_attn.q_proj": (queries, hidden),
+        "layers.0.self_attn.k_proj": (keys, hidden),
+        "layers.0.self_attn.v_proj": (keys, hidden),
+        "layers.0.self_attn.o_proj": (hidden, queries),
+        "layers.0.mlp.gate_proj": (inner, hidden),
+        "layers.0.mlp.up_proj": (inner, hidden),
+        "layers.0.mlp.down_proj": (hidden, inner),
+    }
+    tensors = {f"{name}.weight": torch.randn(shape) * shape[1] ** -0.5
+               for name, shape in shapes.items()}
+    tensors["layers.0.post_attention_layernorm.weight"] = torch.ones(hidden)
+    folder = tmp_path / "eagle"
+    folder.mkdir()
+    config.save_pretrained(folder)
+    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()},
+              folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def verify(speculation: dict, seed: int) -> dict[str, int]:
+    """Serves worked problems with `speculation`; checks the answers and what served them.
+
+    Returns:
+        vLLM's counts of drafted and accepted tokens.
+    """
+    shot, *asked = generate(4, seed)
+    prompts = [prompt(problem.question, [shot]) for problem in asked]
+    params = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True, logprobs=TOP_K)
+    settings = {**_SETTINGS, **(_GRAPHS if ON_GPU else {})}
+    speculation = {"num_speculative_tokens": SPECULATED, **speculation}
+    with device_engine(TINY, speculative_config=speculation, **settings) as llm:
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        counts = {metric.name.removeprefix(METRIC): metric.value for metric in llm.get_metrics()
+                  if metric.name in (METRIC + "draft_tokens", METRIC + "accepted_tokens")}
+        check_kernels(llm, sum(len(output.prompt_token_ids) for output in outputs), counts)
+    print(f"{speculation['method']}: {counts}")
+    assert_right(outputs, TINY, speculation["method"])
+    return counts
+
+
+def check_kernels(llm: LLM, prompt_tokens: int, counts: dict[str, int]) -> None:
+    """On the GPU: decodes of several tokens are replayed, and the decode kernel serves them."""
+    if not ON_GPU:
+        return
+    mode = llm.llm_engine.vllm_config.compilation_config.cudagraph_mode
+    assert mode.decode_mode() is CUDAGraphMode.FULL
+    served = {name: hits.tokens for name, hits in counters.snapshot().items()}
+    assert served.pop("hp1_decode_paged") > counts["draft_tokens"]
+    assert sum(served.values()) <= prompt_tokens
+
+
+def test_ngrams(seed):
+    counts = verify(dict(method="ngram", prompt_lookup_max=4, prompt_lookup_min=2), seed)
+    assert counts["accepted_tokens"] > 0
+
+
+def test_a_draft_model(seed):
+    """The model is its own draft, so that nearly all is accepted."""
+    counts = verify(dict(method="draft_model", model=str(TINY)), seed)
+    assert counts["accepted_tokens"] > 0.8 * counts["draft_tokens"]
+
+
+def test_eagle(eagle_head, seed):
+    """Nearly nothing is accepted: what was written for rejected tokens is never seen."""
+    counts = verify(dict(method="eagle", model=str(eagle_head)), seed)
+    assert counts["draft_tokens"] > TOKENS

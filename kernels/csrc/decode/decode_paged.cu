@@ -24,16 +24,25 @@ decode::CacheRows InBytes(const CacheView& view) {
           static_cast<int>(view.slot_stride * kSize)};
 }
 
+// Whether the kernel, as the driver has it for this card, may start before the one ahead has ended:
+// code for earlier cards does not wait for that.
+template <class Kernel>
+bool WaitsForKernelAhead(Kernel kernel) {
+  cudaFuncAttributes attributes{};
+  Check(cudaFuncGetAttributes(&attributes, kernel), kName);
+  return attributes.ptxVersion >= 90;
+}
+
 template <class T, class Cache, int kHeadDim, class Gate>
 void LaunchInstance(const AttentionParams& attention, const DecodeShape& shape, void* workspace,
                     cudaStream_t stream) {
   using Math = decode::GroupMath<T, Cache, kHeadDim, Gate>;
   constexpr int kResident = Residents(kHeadDim);
   const auto kernel = decode::DecodePagedKernel<Math, kResident>;
+  const int ratio = attention.heads / attention.kv_heads;
   const decode::DecodeParams params = {attention, PlaceDecodeSchedule(workspace, shape),
                                        InBytes<Cache>(attention.cache.key),
-                                       InBytes<Cache>(attention.cache.value)};
-  const int ratio = attention.heads / attention.kv_heads;
+                                       InBytes<Cache>(attention.cache.value), ratio};
   const int shared = decode::SharedBytes<Math>(std::min(ratio, kGroupHeads));
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), kName);
   int device = 0;
@@ -43,8 +52,17 @@ void LaunchInstance(const AttentionParams& attention, const DecodeShape& shape, 
   const int groups = HeadGroups(attention.heads, attention.kv_heads);
   const int64_t stretches = std::min<int64_t>(SegmentCapacity(shape),
                                               std::max(kResident * multiprocessors / groups, 1));
-  kernel<<<dim3(groups, stretches), decode::kThreads, shared, stream>>>(params);
-  Check(cudaGetLastError(), kName);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(groups / attention.kv_heads, attention.kv_heads, stretches);
+  config.blockDim = decode::kThreads;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = WaitsForKernelAhead(kernel) ? 1 : 0;
+  Check(cudaLaunchKernelEx(&config, kernel, params), kName);
 }
 
 template <class T, class Cache, int kHeadDim, class... Arguments>

@@ -21,13 +21,6 @@
 
 namespace asynct::decode {
 
-// What a warp keeps of its queries in shared memory: each lane reads only what it wrote.
-template <int kHeadDim>
-struct QueryWords {
-  static constexpr int kVectors = kHeadDim / 32;
-  uint4 vectors[kVectors][32];
-};
-
 template <class T, class CacheT, int kDim, class KeysGate>
 class GroupMath {
  public:
@@ -35,43 +28,59 @@ class GroupMath {
   using Cache = CacheT;
   using Row = RowShape<Cache, kDim>;
   using Page = PageWords<Row>;
-  using Query = QueryWords<kDim>;
   static constexpr int kHeadDim = kDim;
-  static constexpr uint32_t kRowsBefore = 0xffffu << (kPageKeys - KeysGate::kLeft) & 0xffff;
 
-  __device__ __forceinline__ GroupMath(Query& query, const AttentionParams& p,
-                                       const HeadGroup& group)
-      : query_(query), heads_(group.heads) {
-    const int head = group.first + min(lane_id() / 4 % kGroupHeads, heads_ - 1);
-    gate_.set(p.gate, head, p.gate.scale * stored_scale(p.cache.key, group.kv_head));
+  // What a warp keeps in shared memory: the queries of this segment and of the next as the lanes
+  // want them for operands, and the keys before its first page.
+  struct Shared {
+    uint4 queries[2][kDim / 32][16];
+    RowsBefore<Row, KeysGate::kLeft> before;
+  };
+
+  __device__ __forceinline__ GroupMath(const DecodeParams& p, Shared& shared)
+      : shared_(shared), heads_(head_group(p).heads) {
+    const HeadGroup group = head_group(p);
+    const AttentionParams& attention = p.attention;
+    gate_.set(attention.gate, group.first + min(lane_id() / 4 % kGroupHeads, heads_ - 1),
+              attention.gate.scale * stored_scale(attention.cache.key, group.kv_head));
   }
 
-  // Asks for a token's queries; begin() waits for them.
-  __device__ __forceinline__ void load_query(const AttentionParams& p, const HeadGroup& group,
-                                             int token) {
-    const int g = lane_id() / 4 % kGroupHeads;
-    const T* head = static_cast<const T*>(p.query.data) + token * p.query.token_stride +
-                    (group.first + min(g, heads_ - 1)) * p.query.head_stride;
+  // Asks for what a segment begins with: a token's queries, and the keys before the first page.
+  __device__ __forceinline__ void ask(const DecodeParams& p, int token, int place_before,
+                                      int parity) {
+    const int lane = lane_id_anew();
+    const HeadGroup group = head_group(p);
+    const HeadsView& view = p.attention.query;
+    const int g = lane / 4 % kGroupHeads;
+    const T* head = static_cast<const T*>(view.data) + token * view.token_stride +
+                    (group.first + min(g, group.heads - 1)) * view.head_stride;
 #pragma unroll
-    for (int i = 0; i < Query::kVectors; ++i) {
-      const int half = i / kQueryVectors;  // two for each of a row's vectors
-      const int element = (lane_id() % 4 + 4 * half) * Row::kElements + i % kQueryVectors * 8;
-      ptx::copy_async(&query_.vectors[i][lane_id()], head + element, g < heads_);
+    for (int i = 0; i < kDim / 32; i += 2) {
+      const int vector = i + lane / 16;
+      const int half = vector / kQueryVectors;  // two for each of a row's vectors
+      const int element =
+          (lane % 4 + 4 * half) * Row::kElements + vector % kQueryVectors * 8;
+      ptx::copy_async(&shared_.queries[parity][vector][lane % 16], head + element,
+                      g < group.heads);
     }
+    shared_.before.ask(p.key, group.kv_head, place_before);
     ptx::copy_async_commit();
   }
 
-  __device__ __forceinline__ void begin() {
+  // Begins the segment whose queries were asked for last.
+  __device__ __forceinline__ void begin(int parity) {
+    ptx::copy_async_wait<0>();
+    __syncwarp();
+    query_ = shared_.queries[parity];
+    Page keys;
+    shared_.before.read(keys);
+    scores(before_, keys);
 #pragma unroll
     for (auto& tile : sum_) {
 #pragma unroll
       for (float& sum : tile) sum = 0.0f;
     }
-    ptx::copy_async_wait<0>();
   }
-
-  // Takes the keys before a warp's first page into the window.
-  __device__ __forceinline__ void enter(const Page& keys) { scores(before_, keys); }
 
   // Computes p of a page whose keys are `rows`. Returns a bit for each row of V that some head
   // wants.
@@ -113,11 +122,12 @@ class GroupMath {
 
   // Writes the warp's sums to [heads, kHeadDim].
   __device__ __forceinline__ void store(float* sums) const {
-    const int half = lane_id() % 4 / 2;
-    const int head = lane_id() % 2 * 2;
+    const int lane = lane_id_anew();
+    const int half = lane % 4 / 2;
+    const int head = lane % 2 * 2;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const int dim = (lane_id() / 4 + tile / kTilesPerVector * 8) * Row::kElements +
+      const int dim = (lane / 4 + tile / kTilesPerVector * 8) * Row::kElements +
                       (tile % kTilesPerVector * 2 + half) * 2;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
@@ -157,8 +167,8 @@ class GroupMath {
     for (int v = 0; v < Row::kVectors; ++v) {
 #pragma unroll
       for (int i = 0; i < kQueryVectors; ++i) {
-        const uint4 low = query_.vectors[2 * v * kQueryVectors + i][lane_id()];
-        const uint4 high = query_.vectors[(2 * v + 1) * kQueryVectors + i][lane_id()];
+        const uint4 low = query_[2 * v * kQueryVectors + i][lane_id() % 16];
+        const uint4 high = query_[(2 * v + 1) * kQueryVectors + i][lane_id() % 16];
 #pragma unroll
         for (int row = 0; row < kLaneRows; ++row) {
           uint32_t b[2];
@@ -206,7 +216,8 @@ class GroupMath {
     }
   }
 
-  Query& query_;
+  Shared& shared_;
+  const uint4 (*query_)[16];
   KeysGate gate_;
   int heads_;
   float before_[4];  // scores of the page before

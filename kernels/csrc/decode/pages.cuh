@@ -6,6 +6,7 @@
 
 #include "asynct/attention.h"
 #include "asynct/decode_schedule.h"
+#include "asynct/ptx/cp_async.cuh"
 #include "asynct/ptx/load.cuh"
 
 namespace asynct::decode {
@@ -14,6 +15,13 @@ inline constexpr uint32_t kWarp = 0xffffffff;
 inline constexpr int kLaneRows = 4;
 
 __device__ __forceinline__ int lane_id() { return threadIdx.x % 32; }
+
+// The same, read anew each time: what is computed from it does not take registers elsewhere.
+__device__ __forceinline__ int lane_id_anew() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
 
 // A lane's part of a row: kVectors vectors, eight vectors apart.
 template <class Cache, int kHeadDim>
@@ -30,14 +38,14 @@ using PageWords = uint32_t[kLaneRows][Row::kVectors][Row::kWords];
 
 // Lane 8r + c has the rows 4r to 4r + 3, of each the vectors c, c + 8, ...
 struct KeyLanes {
-  static __device__ __forceinline__ int first_row() { return lane_id() / 8 * kLaneRows; }
-  static __device__ __forceinline__ int first_vector() { return lane_id() % 8; }
+  static __device__ __forceinline__ int first_row(int lane) { return lane / 8 * kLaneRows; }
+  static __device__ __forceinline__ int first_vector(int lane) { return lane % 8; }
 };
 
 // Lane 4c + r does.
 struct ValueLanes {
-  static __device__ __forceinline__ int first_row() { return lane_id() % 4 * kLaneRows; }
-  static __device__ __forceinline__ int first_vector() { return lane_id() / 4; }
+  static __device__ __forceinline__ int first_row(int lane) { return lane % 4 * kLaneRows; }
+  static __device__ __forceinline__ int first_vector(int lane) { return lane / 4; }
 };
 
 // Where a page lies: its block, and its place among the block's pages.
@@ -65,15 +73,20 @@ __device__ __forceinline__ float stored_scale(const CacheView& view, int kv_head
   return view.scale == nullptr ? 1.0f : view.scale[kv_head * view.scale_stride];
 }
 
+__device__ __forceinline__ const char* slot_address(const CacheRows& cache, int kv_head, int place,
+                                                    int slot) {
+  const int in_block = PagePlace::page(place) * kPageKeys + slot;
+  return cache.data + kv_head * cache.head_stride +
+         PagePlace::block(place) * uint64_t{cache.block_stride} + in_block * cache.slot_stride;
+}
+
 // Loads the lane's rows of a head's page that `rows` has a bit for; the others become zeros.
 template <class Lanes, class Row>
 __device__ __forceinline__ void load_rows(PageWords<Row>& words, const CacheRows& cache,
                                           int kv_head, int place, uint32_t rows) {
-  const int first_slot = PagePlace::page(place) * kPageKeys + Lanes::first_row();
-  const char* row = cache.data + kv_head * cache.head_stride +
-                    PagePlace::block(place) * uint64_t{cache.block_stride} +
-                    (first_slot * cache.slot_stride + Lanes::first_vector() * Row::kVectorBytes);
-  rows >>= Lanes::first_row();
+  const char* row = slot_address(cache, kv_head, place, Lanes::first_row(lane_id())) +
+                    Lanes::first_vector(lane_id()) * Row::kVectorBytes;
+  rows >>= Lanes::first_row(lane_id());
 #pragma unroll
   for (int i = 0; i < kLaneRows; ++i) {
 #pragma unroll
@@ -85,6 +98,44 @@ __device__ __forceinline__ void load_rows(PageWords<Row>& words, const CacheRows
     row += cache.slot_stride;
   }
 }
+
+// The last kRows rows of a page, on their way through shared memory.
+template <class Row, int kRows>
+struct RowsBefore {
+  static constexpr int kRowChunks = 8 * Row::kLaneBytes / 16;
+  uint4 chunks[kRows * kRowChunks];
+
+  // Asks for them; zeros where `place` is negative.
+  __device__ __forceinline__ void ask(const CacheRows& cache, int kv_head, int place) {
+    const int lane = lane_id_anew();
+#pragma unroll
+    for (int i = 0; i < kRows * kRowChunks; i += 32) {
+      const int chunk = i + lane;
+      const char* row =
+          slot_address(cache, kv_head, place, kPageKeys - kRows + chunk / kRowChunks);
+      if (chunk < kRows * kRowChunks) {
+        ptx::copy_async(&chunks[chunk], row + chunk % kRowChunks * 16, place >= 0);
+      }
+    }
+  }
+
+  // The lane's rows of the page.
+  __device__ __forceinline__ void read(PageWords<Row>& words) const {
+    const int lane = lane_id_anew();
+#pragma unroll
+    for (int i = 0; i < kLaneRows; ++i) {
+      const int row = KeyLanes::first_row(lane) + i - (kPageKeys - kRows);
+      const auto* vectors = reinterpret_cast<const char*>(chunks + max(row, 0) * kRowChunks);
+#pragma unroll
+      for (int v = 0; v < Row::kVectors; ++v) {
+        const auto* from = reinterpret_cast<const uint32_t*>(
+            vectors + (KeyLanes::first_vector(lane) + 8 * v) * Row::kVectorBytes);
+#pragma unroll
+        for (int w = 0; w < Row::kWords; ++w) words[i][v][w] = row < 0 ? 0 : from[w];
+      }
+    }
+  }
+};
 
 // The pages of a segment that one warp works on.
 struct PageRun {

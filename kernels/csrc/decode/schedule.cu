@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(kThreads)
                          int groups, DecodeSchedule schedule) {
   for (int i = threadIdx.x; i < requests * groups; i += kThreads) schedule.finished[i] = 0;
   int listed = 0;
+  int split = 0;
   for (int first = 0; first < requests; first += kThreads) {
     const int request = first + static_cast<int>(threadIdx.x);
     int token = 0, length = 0, segments = 0;
@@ -58,8 +59,9 @@ __global__ void __launch_bounds__(kThreads)
       own[s] = {request, token, length, static_cast<uint16_t>(s), static_cast<uint16_t>(segments)};
     }
     listed += placed.total;
+    split |= __syncthreads_or(segments > 1);
   }
-  if (threadIdx.x == 0) *schedule.count = listed;
+  if (threadIdx.x == 0) *schedule.count = {listed, split};
 }
 
 }  // namespace

@@ -5,13 +5,14 @@
 
 namespace asynct::decode {
 
-// The grid is [head groups, stretches]: a block has one group of heads, and of the list every
-// gridDim.y-th segment from blockIdx.y on.
+// The grid is [parts of a KV head's query heads, KV heads, stretches]: a block has one group of
+// heads, and of the list every gridDim.z-th segment from blockIdx.z on.
 struct DecodeParams {
   AttentionParams attention;
   DecodeSchedule schedule;
   CacheRows key;
   CacheRows value;
+  int ratio;  // query heads of a KV head
 };
 
 // Up to kGroupHeads query heads of one KV head.
@@ -21,12 +22,10 @@ struct HeadGroup {
   int heads;
 };
 
-__device__ __forceinline__ HeadGroup head_group(const AttentionParams& p) {
-  const int ratio = p.heads / p.kv_heads;
-  const int parts = gridDim.x / p.kv_heads;
-  const int kv_head = blockIdx.x / parts;
-  const int first = blockIdx.x % parts * kGroupHeads;
-  return {kv_head, kv_head * ratio + first, min(kGroupHeads, ratio - first)};
+__device__ __forceinline__ HeadGroup head_group(const DecodeParams& p) {
+  const int kv_head = blockIdx.y;
+  const int first = blockIdx.x * kGroupHeads;
+  return {kv_head, kv_head * p.ratio + first, min(kGroupHeads, p.ratio - first)};
 }
 
 __device__ __forceinline__ DecodeSegment load_segment(const DecodeParams& p, int listed) {

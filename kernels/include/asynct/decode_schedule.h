@@ -30,6 +30,11 @@ struct alignas(16) DecodeSegment {
 };
 inline constexpr int kMaxSegments = 65535;  // of a request
 
+struct alignas(8) DecodeCount {
+  int32_t segments;  // in the list
+  int32_t split;     // whether a request has more than one
+};
+
 struct DecodeShape {
   int requests;
   int heads;
@@ -42,7 +47,7 @@ struct DecodeShape {
 // Where a step's list and the layers' sums lie. HP1DecodeSchedule writes `count`, `segments` and
 // `finished`; the attention kernel leaves `finished` as it found it.
 struct DecodeSchedule {
-  int32_t* count;           // [1]: segments in the list
+  DecodeCount* count;       // [1]
   DecodeSegment* segments;  // [SegmentCapacity]
   int32_t* finished;        // [requests, head groups]: segments whose sums are there, zero at first
   float* partials;          // [SegmentCapacity, heads, head_dim]: sums of the segments
@@ -111,7 +116,7 @@ constexpr DecodeWorkspace LayOutDecode(const DecodeShape& shape) {
 inline DecodeSchedule PlaceDecodeSchedule(void* workspace, const DecodeShape& shape) {
   const DecodeWorkspace layout = LayOutDecode(shape);
   char* base = static_cast<char*>(workspace);
-  return {reinterpret_cast<int32_t*>(base + layout.count),
+  return {reinterpret_cast<DecodeCount*>(base + layout.count),
           reinterpret_cast<DecodeSegment*>(base + layout.segments),
           reinterpret_cast<int32_t*>(base + layout.finished),
           reinterpret_cast<float*>(base + layout.partials), shape.segment_keys};

@@ -31,7 +31,7 @@ def test_defaults():
     assert asked.our_options() == {
         "queued": False, "dtype": "bfloat16", "quantization": None, "async_scheduling": None,
         "kv_cache_memory_bytes": 20 << 30, "gpu_memory_utilization": 0.05,
-        "max_model_len": 16448}
+        "tensor_parallel_size": 1, "max_model_len": 16448}
     assert asked.their_options() == asked.our_options() | {
         "attention_config": {"backend": "FLASH_ATTN", "flash_attn_version": 3}}
     assert settings().seed != asked.seed
@@ -40,12 +40,14 @@ def test_defaults():
 def test_options_reach_the_engines():
     asked = settings("--preset=asynct-0.6b", "--scenarios=long_decode_b32,long_prefill_b4",
                      "--graphs=full_decode_only", "--noasync_scheduling", "--queued",
-                     "--quantization=fp8", "--dtype=float16", "--cache_gib=2.5", "--seed=7")
-    assert asked.shape.num_hidden_layers == 35 and asked.seed == 7
+                     "--quantization=fp8", "--dtype=float16", "--cache_gib=2.5", "--seed=7",
+                     "--tensor_parallel_size=2")
+    assert asked.shape.num_hidden_layers == 35 and asked.seed == 7 and not asked.profile
     assert [scenario.name for scenario in asked.scenarios] == ["long_decode_b32", "long_prefill_b4"]
     assert asked.our_options() == {
         "queued": True, "dtype": "float16", "quantization": "fp8", "async_scheduling": False,
-        "kv_cache_memory_bytes": 5 << 29, "gpu_memory_utilization": 0.05, "max_model_len": 2304,
+        "kv_cache_memory_bytes": 5 << 29, "gpu_memory_utilization": 0.05,
+        "tensor_parallel_size": 2, "max_model_len": 2304,
         "compilation_config": {"cudagraph_mode": "FULL_DECODE_ONLY"}}
 
 

@@ -65,8 +65,10 @@ _ZEROS = flags.DEFINE_float(
 _CACHE_GIB = flags.DEFINE_float(
     "cache_gib", 20.0, "GiB of keys and values that each engine has room for (1 with --try_out).",
     lower_bound=0.1)
+_TENSOR_PARALLEL = flags.DEFINE_integer(
+    "tensor_parallel_size", 1, "Cards that each engine spreads over.", lower_bound=1)
 _PROFILE = flags.DEFINE_bool(
-    "profile", True, "After all timing, profile some steps of each scenario (needs a GPU).")
+    "profile", True, "After all timing, profile some steps of each scenario (needs one GPU).")
 _TRACES = flags.DEFINE_string("traces", None, "Folder to keep the profiler's traces in.")
 _SEED = flags.DEFINE_integer(
     "seed", None, "Draws weights and prompts; a fresh one by default, printed.")
@@ -121,7 +123,8 @@ def settings(*, gpu: bool) -> Settings:
         full_shape_warm_up=_WARM_UP.value,
         attention_zeros=_ZEROS.value,
         cache_gib=1.0 if _TRY.value else _CACHE_GIB.value,
-        profile=_PROFILE.value and gpu,
+        tensor_parallel_size=_TENSOR_PARALLEL.value,
+        profile=_PROFILE.value and gpu and _TENSOR_PARALLEL.value == 1,
         seed=secrets.randbelow(2**31) if _SEED.value is None else _SEED.value,
     )
 

@@ -44,9 +44,11 @@ class Settings:
     queued: whether all prompts lie in the queue before time counts.
     full_shape_warm_up: whether a scenario runs once on both sides before it is timed.
     attention_zeros: of the random weights, the share of closed gates that is aimed at.
-    cache_gib: GiB of keys and values that each engine has room for.
-    profile: whether a breakdown of GPU time is made, after all timing; the CPU has none.
+    cache_gib: GiB of keys and values that each engine has room for, on each card.
+    profile: whether a breakdown of GPU time is made, after all timing; the CPU has none, and nor
+      have several cards.
     seed: of weights and prompts.
+    tensor_parallel_size: cards that each engine spreads over; both spread over the same.
     """
 
     gpu: bool
@@ -66,6 +68,7 @@ class Settings:
     cache_gib: float
     profile: bool
     seed: int
+    tensor_parallel_size: int = 1
 
     @property
     def rival(self) -> str:
@@ -81,6 +84,7 @@ class Settings:
             "async_scheduling": self.async_scheduling,
             "kv_cache_memory_bytes": int(self.cache_gib * 2**30),
             "gpu_memory_utilization": _FREE_AT_START,
+            "tensor_parallel_size": self.tensor_parallel_size,
             "max_model_len": max(scenario.longest for scenario in self.scenarios),
             **GRAPHS[self.graphs],
         }

@@ -1,0 +1,11 @@
+"""What served the attention, asked of an engine's processes (`worker_extension_cls`)."""
+
+from asynct_vllm import counters
+
+
+class CountingWorker:
+    """Adds to vLLM's worker, for `LLM.collective_rpc`."""
+
+    def attention_tokens(self) -> dict[str, int]:
+        """Tokens by path, of this process; where keys are shared, those that it owns."""
+        return {path: hits.tokens for path, hits in counters.snapshot().items()}

@@ -86,7 +86,9 @@ def run(settings: Settings, data: Data) -> Result:
     dtype = checkpoint.resolve_dtype(settings.dtype, config)
 
     start = time.monotonic()
-    engine = engines.load(settings.engine, settings.model, dtype=dtype, max_length=max_length)
+    engine = engines.load(
+        settings.engine, settings.model, dtype=dtype, max_length=max_length, **settings.options
+    )
     loaded = time.monotonic()
     task.set_shots(gsm8k, shots, settings.seed)
     outcome = lm_eval.evaluate(engine, {"tasks": {TASK: gsm8k}})

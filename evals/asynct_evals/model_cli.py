@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import pathlib
 
-import asynct_tiny
 from absl import flags
 from user_path import user_path
 
 from asynct_evals import environment
 from asynct_evals.data import InputError
-from asynct_evals.settings import DTYPES
-
-# Where it really is: in Bazel's runfiles its files are links.
-TINY_CHECKPOINT = (
-    (pathlib.Path(asynct_tiny.__file__).parent.parent / "checkpoint" / "config.json")
-    .resolve()
-    .parent
-)
+from asynct_evals.settings import DTYPES, TINY_CHECKPOINT
 
 _MODEL = flags.DEFINE_string(
     "model",

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from typing import Any
 
+import asynct_tiny
+
+# The one of this repository, where it really is: in Bazel's runfiles its files are links.
+TINY_CHECKPOINT = (
+    (pathlib.Path(asynct_tiny.__file__).parent.parent / "checkpoint" / "config.json")
+    .resolve()
+    .parent
+)
 ENGINES = ("vllm", "hf")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -19,6 +28,7 @@ class Settings:
       task has it.
     seed: draws the examples of each prompt.
     dtype: one of DTYPES; "auto" is the checkpoint's on a GPU and float32 on the CPU.
+    options: further arguments of vllm.LLM, for that engine.
     """
 
     model: pathlib.Path
@@ -26,3 +36,4 @@ class Settings:
     num_fewshot: int | None
     seed: int
     dtype: str = "auto"
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -70,7 +70,9 @@ def run(
     say(f"answers are kept in {path}: a run that is interrupted goes on from there")
     with Answers(path) as answers:
         start = time.monotonic()
-        engine = engines.load(settings.engine, settings.model, dtype=dtype, max_length=max_length)
+        engine = engines.load(
+            settings.engine, settings.model, dtype=dtype, max_length=max_length, **settings.options
+        )
         loaded = time.monotonic()
         model = Resumable(engine, answers, say)
         outcome = lm_eval.evaluate(model, tasks, limit=limit, log_samples=False)

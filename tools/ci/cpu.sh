@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# What a runner without a GPU calls: every test, then the small checkpoint's accuracy as a gate.
+# What a runner without a GPU calls: every test, then two gates: the small checkpoint's accuracy, and
+# every path of PyTorch.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 source tools/ci/steps.sh
 step tools/ci/test.sh --config=ci //...
 step ./bazelw run --config=ci //evals:gsm8k -- --at_least 0.95 --output results
+step ./bazelw run --config=ci //evals:smoke
 finish

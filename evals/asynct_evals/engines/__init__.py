@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from typing import Any
 
 from asynct_evals.settings import ENGINES
 
@@ -19,8 +20,10 @@ class Generation:
     likeliest: list[dict[int, float]] = dataclasses.field(default_factory=list)
 
 
-def load(name: str, model: pathlib.Path, *, dtype: str, max_length: int):
+def load(name: str, model: pathlib.Path, *, dtype: str, max_length: int, **options: Any):
     """Builds the engine `name` ("vllm" or "hf") on the checkpoint `model`.
+
+    `options` are further arguments of lm-eval's model class, and so of vllm.LLM.
 
     Returns:
       A subclass of lm-eval's LM whose `generations` maps a prompt's tokens (a tuple) to its
@@ -32,4 +35,4 @@ def load(name: str, model: pathlib.Path, *, dtype: str, max_length: int):
         from asynct_evals.engines.hf_engine import HFEngine as Engine
     else:
         raise ValueError(f"engine must be one of {ENGINES}, not {name!r}")
-    return Engine(model, dtype=dtype, max_length=max_length)
+    return Engine(model, dtype=dtype, max_length=max_length, **options)

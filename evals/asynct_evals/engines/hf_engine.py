@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import asynct_model  # noqa: F401  registers AsyncT with transformers
 import torch
@@ -18,7 +19,7 @@ _CUDA_BATCH = 16
 class HFEngine(HFLM):
     """lm-eval's Hugging Face model that keeps the tokens of what it generates."""
 
-    def __init__(self, model: pathlib.Path, *, dtype: str, max_length: int):
+    def __init__(self, model: pathlib.Path, *, dtype: str, max_length: int, **options: Any):
         self.generations: dict[tuple[int, ...], Generation] = {}
         cuda = torch.cuda.is_available()
         super().__init__(
@@ -27,6 +28,7 @@ class HFEngine(HFLM):
             max_length=max_length,
             batch_size=_CUDA_BATCH if cuda else _CPU_BATCH,
             device="cuda" if cuda else "cpu",
+            **options,
         )
 
     def _model_generate(self, context, max_length, stop, *, attention_mask, **kwargs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import torch
 from lm_eval.models.vllm_causallms import VLLM
@@ -17,7 +18,7 @@ _CPU = {"enforce_eager": True, "max_num_seqs": 16, "max_num_batched_tokens": 204
 class VLLMEngine(VLLM):
     """lm-eval's vLLM model that keeps the tokens of what it generates."""
 
-    def __init__(self, model: pathlib.Path, *, dtype: str, max_length: int):
+    def __init__(self, model: pathlib.Path, *, dtype: str, max_length: int, **options: Any):
         self.generations: dict[tuple[int, ...], Generation] = {}
         super().__init__(
             pretrained=str(model),
@@ -25,7 +26,7 @@ class VLLMEngine(VLLM):
             max_model_len=max_length,
             batch_size="auto",
             use_tqdm_on_load=False,
-            **({} if torch.cuda.is_available() else _CPU),
+            **(({} if torch.cuda.is_available() else _CPU) | options),
         )
 
     def _model_generate(self, requests, generate=False, sampling_params=None):

@@ -70,12 +70,13 @@ def calls(tree: pathlib.Path) -> list[str]:
     return (tree / "calls").read_text().splitlines()
 
 
-def test_a_runner_without_a_gpu_runs_every_test_and_the_gate(tree):
+def test_a_runner_without_a_gpu_runs_every_test_and_the_gates(tree):
     code, said = run(tree, "tools/ci/cpu.sh")
     assert code == 0, said
     assert calls(tree) == [
         "test --config=ci //...",
-        "run --config=ci //evals:gsm8k -- --at_least 0.95 --output results"]
+        "run --config=ci //evals:gsm8k -- --at_least 0.95 --output results",
+        "run --config=ci //evals:smoke"]
     assert "1 passed, 0 failed, 0 skipped" in said
     assert f"{tree}/.bazel/testlogs" in said and f"{tree}/results" in said
 
@@ -85,6 +86,7 @@ def test_a_runner_with_a_gpu_tests_what_runs_on_it_and_times_the_kernels(tree):
     assert code == 0, said
     assert calls(tree) == [
         "test --config=ci --config=gpu //kernels/... //backend/... //model/...",
+        "run --config=ci --config=gpu //evals:smoke",
         "run --config=ci --config=gpu //kernels/bench -- --suite attention",
         "run --config=ci //tools/ci:ratio_table -- results"]
     assert f"{tree}/results" in said

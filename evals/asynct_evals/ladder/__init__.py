@@ -1,0 +1,1 @@
+"""The ladder: one workload, served by Hugging Face, by PyTorch's paths, by Triton and by CUDA."""

@@ -1,0 +1,1 @@
+"""The gate of continuous integration: every production path serves, rightly and fast enough."""

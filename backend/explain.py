@@ -12,7 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from asynct_kernels.attention import LayerShape, find_kernel
-from asynct_vllm.plan import DECODE_KERNELS, PREFILL_KERNELS, StepShape, plan
+from asynct_vllm.plan import (
+    DECODE_KERNELS,
+    PREFILL_KERNELS,
+    StepShape,
+    describe_norm_rope,
+    norm_rope_reasons,
+    plan,
+)
 from asynct_vllm.settings import Settings
 
 _DECODES = flags.DEFINE_integer("decodes", 32, "Requests of one query token.", lower_bound=0)
@@ -67,8 +74,10 @@ def main(argv: list[str]) -> None:
         max_query_len=_QUERY_LEN.value if _PREFILLS.value else 1, max_seq_len=_SEQ_LEN.value)
     console = Console()
     console.print(kernels_table(layer, capability))
-    console.print(str(plan(shape, layer, capability, Settings.from_environment(os.environ))),
+    settings = Settings.from_environment(os.environ)
+    console.print(describe_norm_rope(norm_rope_reasons(layer, capability, settings)),
                   highlight=False)
+    console.print(str(plan(shape, layer, capability, settings)), highlight=False)
 
 
 if __name__ == "__main__":

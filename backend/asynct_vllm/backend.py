@@ -59,3 +59,9 @@ class AsyncTBackend(AttentionBackend):
     def get_kv_cache_stride_order(include_num_layers_dimension: bool = False) -> tuple[int, ...]:
         """Memory in the shape's own order; with a layers dimension, blocks stay outermost."""
         return (1, 0, 2, 3, 4, 5) if include_num_layers_dimension else (0, 1, 2, 3, 4)
+
+
+class NormRopeBackend(AsyncTBackend):
+    """See AsyncTBackend; for layers with a `norm_rope`, whose keys are stored with the attention."""
+
+    forward_includes_kv_cache_update = True

@@ -18,7 +18,14 @@ from asynct_vllm.decode_schedule import DecodeScheduler
 from asynct_vllm.impl import AsyncTImpl
 from asynct_vllm.kernel_work import KernelCall, KernelWork
 from asynct_vllm.metadata import AsyncTMetadata, Work
-from asynct_vllm.plan import DECODE_PAGED, PREFILL_FRESH, Plan, StepShape, plan
+from asynct_vllm.plan import (
+    DECODE_PAGED,
+    NORMALISING_KERNELS,
+    PREFILL_FRESH,
+    Plan,
+    StepShape,
+    plan,
+)
 from asynct_vllm.settings import settings
 from asynct_vllm.torch_paths import TorchWork
 from asynct_vllm.torch_paths.batch import Batch
@@ -127,15 +134,17 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             requests = slice(shape.num_decodes, common.num_reqs)
             starts = common.query_start_loc[requests.start : requests.stop + 1]
             fresh = step_plan.prefill == PREFILL_FRESH
+            rows = slice(num_decode_tokens, shape.num_tokens)
             calls.append(KernelCall(
                 kernel=step_plan.prefill,
-                rows=slice(num_decode_tokens, shape.num_tokens),
+                rows=rows,
                 block_table=common.block_table_tensor[requests],
                 query_start_loc=starts - num_decode_tokens,
                 seq_lens=common.seq_lens[requests],
                 max_query_len=shape.max_query_len,
                 max_seq_len=shape.max_query_len if fresh else shape.max_seq_len,
                 fresh=fresh,
+                **self._norm_rope(step_plan.prefill, common, rows),
             ))
         return KernelWork(tuple(calls))
 
@@ -163,6 +172,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             seq_lens=seq_lens,
             max_query_len=1,
             max_seq_len=self._room(common),  # Of every replay.
+            **self._norm_rope(kernel, common, slice(0, num_tokens)),
         )
         if kernel != DECODE_PAGED:
             return call
@@ -173,6 +183,15 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
                 max_requests=self._most_rows(), device=self.device)
         tuning = self.scheduler.schedule(query_start_loc, seq_lens)
         return dataclasses.replace(call, workspace=self.scheduler.workspace, tuning=tuning)
+
+    def _norm_rope(
+        self, kernel: str, common: CommonAttentionMetadata, rows: slice
+    ) -> dict[str, object]:
+        """What a call is told where the layers' queries and keys lack DyHT and RoPE."""
+        if self.impl.norm_rope is None:
+            return {}
+        return dict(slot_mapping=common.slot_mapping[rows], positions=common.positions[rows],
+                    normalises=kernel in NORMALISING_KERNELS)
 
     def _most_rows(self) -> int:
         """Query tokens that the decodes of a step can have."""

@@ -9,7 +9,7 @@ from vllm.config import VllmConfig
 from vllm.v1.attention.backend import AttentionImpl, AttentionLayer, AttentionType
 from vllm.v1.kv_cache_interface import AttentionSpec
 
-from asynct_kernels import GateParams
+from asynct_kernels import GateParams, QkNormRope
 from asynct_kernels.attention.problem import FLOAT8
 from asynct_vllm import kv_cache as paged
 from asynct_vllm.metadata import AsyncTMetadata, LayerTensors
@@ -34,12 +34,15 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         attn_type: str = AttentionType.DECODER,
         kv_sharing_target_layer_name: str | None = None,
         gate: GateParams | None = None,
+        norm_rope: QkNormRope | None = None,
     ) -> None:
         """Takes what vLLM's `Attention(..., gate=gate)` passes on.
 
         Args:
             scale: must be the gate's, `gate.score_scale(head_size)`.
             gate: the layer's gate; its per-head tensors hold this rank's `num_heads` heads.
+            norm_rope: DyHT and RoPE that queries and keys get here, and then the cache its keys and
+                values (`NormRopeBackend`); None for layers that have done all that.
 
         Raises:
             TypeError: `gate` is missing or not a `GateParams`.
@@ -104,6 +107,7 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         self.kv_cache_dtype = kv_cache_dtype
         self.float8_cache = kv_cache_dtype in FLOAT8_DTYPES
         self.gate = gate
+        self.norm_rope = norm_rope
 
     def cache_spec(self, spec: AttentionSpec, vllm_config: VllmConfig) -> AttentionSpec:
         """What the layer's cache is to be, where vLLM's own would be `spec`."""
@@ -161,9 +165,11 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
         k_cache, v_cache = paged.split(self._typed(kv_cache))
         k_scale, v_scale = self._scales(layer)
         attn_metadata.work.attend(
-            LayerTensors(query, key, value, k_cache, v_cache, self.gate, output, k_scale, v_scale)
+            LayerTensors(query, key, value, k_cache, v_cache, self.gate, output, k_scale, v_scale,
+                         self.norm_rope)
         )
-        output[attn_metadata.num_tokens :] = 0
+        if attn_metadata.num_tokens < output.shape[0]:
+            output[attn_metadata.num_tokens :] = 0
         return output
 
     def _typed(self, kv_cache: torch.Tensor) -> torch.Tensor:

@@ -1,26 +1,30 @@
 """A step's attention by kernels: one call for the decodes and one for the prefills."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import torch
 
-from asynct_kernels import attend
+from asynct_kernels import prepare
+from asynct_kernels.attention import PreparedCall, PreparedNormRope
 from asynct_vllm.metadata import LayerTensors
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KernelCall:
-    """What `asynct_kernels.attend` is told of some of the step's requests, the same in each layer.
+    """What `asynct_kernels.prepare` is told of some of the step's requests, alike in each layer.
 
     Attributes:
         kernel: its name.
         rows: the requests' query rows.
         block_table, query_start_loc, seq_lens: of these requests; the first row is query 0.
         max_query_len, max_seq_len: bounds, for every replay where the step is captured.
-        workspace: scratch memory that lives as long as a captured graph; None: allocated by call.
+        workspace: scratch memory that lives as long as a captured graph; None: allocated once.
         tuning: the kernel's own keywords.
-        fresh: whether the kernel reads this step's keys and values as the projection wrote them.
+        fresh: whether the kernel reads this step's keys and values beside the cache.
+        slot_mapping, positions: of the rows, for layers with a `norm_rope`.
+        normalises: whether the kernel itself does such a layer's norms, RoPE and cache write.
     """
 
     kernel: str
@@ -33,28 +37,57 @@ class KernelCall:
     workspace: torch.Tensor | None = None
     tuning: Mapping[str, int] = dataclasses.field(default_factory=dict)
     fresh: bool = False
+    slot_mapping: torch.Tensor | None = None
+    positions: torch.Tensor | None = None
+    normalises: bool = False
 
-    def attend(self, layer: LayerTensors) -> None:
-        """Writes these requests' rows of the layer's output."""
-        attend(
-            layer.query[self.rows],
-            layer.k_cache,
-            layer.v_cache,
+    @functools.cached_property
+    def prepared(self) -> PreparedCall:
+        """The call, checked by its first layer."""
+        return prepare(
             self.block_table,
             self.query_start_loc,
             self.seq_lens,
-            layer.gate,
             kernel=self.kernel,
-            out=layer.output[self.rows],
             max_query_len=self.max_query_len,
             max_seq_len=self.max_seq_len,
             workspace=self.workspace,
-            k_scale=layer.k_scale,
-            v_scale=layer.v_scale,
-            key=layer.key[self.rows] if self.fresh else None,
-            value=layer.value[self.rows] if self.fresh else None,
             **self.tuning,
         )
+
+    @functools.cached_property
+    def prepared_norm_rope(self) -> PreparedNormRope:
+        """What goes before it, for layers with a `norm_rope`."""
+        return PreparedNormRope(self.positions, self.slot_mapping)
+
+    def attend(self, layer: LayerTensors) -> None:
+        """Writes these requests' rows of the layer's output."""
+        query, beside = self._query_and_keys(layer)
+        self.prepared.launch(
+            query,
+            layer.k_cache,
+            layer.v_cache,
+            layer.gate,
+            out=layer.output[self.rows],
+            k_scale=layer.k_scale,
+            v_scale=layer.v_scale,
+            **beside,
+        )
+
+    def _query_and_keys(self, layer: LayerTensors) -> tuple[torch.Tensor, dict[str, object]]:
+        """The rows' queries, and what the kernel is told beside the cache."""
+        query = layer.query[self.rows]
+        if layer.norm_rope is None and not self.fresh:
+            return query, {}
+        key, value = layer.key[self.rows], layer.value[self.rows]
+        if self.normalises:
+            return query, dict(key=key, value=value, slot_mapping=self.slot_mapping,
+                               qk_norm_rope=layer.norm_rope)
+        if layer.norm_rope is not None:
+            query, key = self.prepared_norm_rope.launch(
+                query, key, value, layer.norm_rope, layer.k_cache, layer.v_cache,
+                k_scale=layer.k_scale, v_scale=layer.v_scale)
+        return query, dict(key=key, value=value) if self.fresh else {}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

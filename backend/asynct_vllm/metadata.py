@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from vllm.v1.attention.backend import AttentionMetadata
 
-from asynct_kernels import GateParams
+from asynct_kernels import GateParams, QkNormRope
 from asynct_vllm.plan import Plan
 
 
@@ -16,11 +16,13 @@ class LayerTensors:
 
     Attributes:
         query: `[T, H, D]`.
-        key, value: `[T, H_kv, D]`, this step's, as the projection wrote them; T or more rows.
-        k_cache, v_cache: `[num_blocks, block_size, H_kv, D]`, which hold them already.
+        key, value: `[T, H_kv, D]`, this step's; T or more rows.
+        k_cache, v_cache: `[num_blocks, block_size, H_kv, D]`, which hold them already, unless there
+            is a `norm_rope`.
         gate: the layer's.
         output: `[T, H, D]`.
         k_scale, v_scale: factors of a float8 cache, `[1]` or `[H_kv]` float32; None for others.
+        norm_rope: DyHT and RoPE, which query and key still lack; None: they have them.
     """
 
     query: torch.Tensor
@@ -32,6 +34,7 @@ class LayerTensors:
     output: torch.Tensor
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
+    norm_rope: QkNormRope | None = None
 
 
 class Work(Protocol):

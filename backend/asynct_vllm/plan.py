@@ -14,6 +14,9 @@ _WGMMA_KERNELS = (PREFILL_FRESH, "hp1_prefill_wgmma")
 DECODE_KERNELS = (DECODE_PAGED, "triton_decode")
 PREFILL_KERNELS = (*_WGMMA_KERNELS, "hp1_prefill_mma", "triton_prefill")
 
+# Those that do a layer's norms, RoPE and cache write in their own launch.
+NORMALISING_KERNELS = ()
+
 DEFAULT_TORCH_PATH: TorchPath = "gather"
 
 
@@ -99,6 +102,24 @@ def plan(
         prefill=prefill.kernel if shape.num_prefills else None,
         reason="; ".join(reasons + [*decode.passed_over] * bool(shape.num_decodes)
                          + [*prefill.passed_over] * bool(shape.num_prefills)))
+
+
+def norm_rope_reasons(
+    layer: LayerShape, capability: tuple[int, int] | None, settings: Settings
+) -> list[str]:
+    """Why the model itself does DyHT and RoPE of queries and keys, and vLLM their way into the
+    cache; empty: attention's kernels do all that, whatever the step. Pure, as `plan` is."""
+    if settings.torch_path is not None:
+        return [f"VLLM_HP1_TORCH_PATH is {settings.torch_path}"]
+    if not settings.use_cuda:
+        return ["VLLM_HP1_USE_CUDA is 0"]
+    return find_kernel(DECODE_PAGED).layer_reasons(layer, capability)
+
+
+def describe_norm_rope(reasons: list[str]) -> str:
+    """A line that says who does DyHT and RoPE of queries and keys, given why the model does."""
+    doer = f"by the model ({'; '.join(reasons)})" if reasons else "with the attention"
+    return f"DyHT and RoPE of queries and keys: {doer}"
 
 
 @dataclasses.dataclass(frozen=True)

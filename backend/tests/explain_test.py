@@ -22,7 +22,9 @@ def test_prints_the_plan_and_what_each_kernel_can_do(capsys):
 def test_a_machine_without_a_card(capsys):
     with flagsaver.flagsaver(capability="none"):
         explain.main(["explain"])
-    assert "whole step by gather" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "whole step by gather" in text
+    assert "DyHT and RoPE of queries and keys: by the model (query is on no CUDA device" in text
 
 
 @pytest.mark.parametrize("text", ("9", "9.x", ""))

@@ -7,7 +7,8 @@ import torch
 from comparison import random_gate
 from synthetic_step import SyntheticStep
 
-from asynct_vllm import builder, counters, kernel_work
+from asynct_kernels.attention import PreparedCall
+from asynct_vllm import builder, counters
 from asynct_vllm.counters import Hits
 from asynct_vllm.metadata import LayerTensors
 from asynct_vllm.plan import PREFILL_FRESH, Plan
@@ -79,7 +80,7 @@ def test_fresh_prompts_are_told_this_steps_keys(seed, monkeypatch):
     assert (decodes.fresh, prefills.fresh) == (False, True)
     assert prefills.max_seq_len == prefills.max_query_len == 40
     told = mock.Mock()
-    with mock.patch.object(kernel_work, "attend", told):
+    with mock.patch.object(PreparedCall, "launch", told):
         prefills.attend(
             LayerTensors(step.query, step.key, step.value, None, None, gate, step.query))
     assert torch.equal(told.call_args.kwargs["key"], step.key[1:])

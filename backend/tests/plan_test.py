@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from asynct_kernels.attention import LayerShape
-from asynct_vllm.plan import StepShape, plan
+from asynct_vllm.plan import StepShape, describe_norm_rope, norm_rope_reasons, plan
 from asynct_vllm.settings import Settings, TorchPath
 
 MIXED = StepShape(
@@ -105,3 +105,16 @@ def test_pure():
     assert plan(MIXED, LAYER, HOPPER, Settings()) == plan(MIXED, LAYER, HOPPER, Settings())
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan(MIXED, LAYER, HOPPER, Settings()).decode = "reference"
+
+
+def test_kernels_do_dyht_and_rope_unless_something_is_in_the_way():
+    assert not norm_rope_reasons(LAYER, HOPPER, Settings())
+    assert describe_norm_rope([]).endswith("with the attention")
+    for layer, capability, settings, reason in (
+        (LAYER, None, Settings(), "query is on no CUDA device"),
+        (LAYER, HOPPER, Settings(torch_path="loop"), "VLLM_HP1_TORCH_PATH is loop"),
+        (LAYER, HOPPER, Settings(use_cuda=False), "VLLM_HP1_USE_CUDA is 0"),
+        (dataclasses.replace(LAYER, head_dim=80), HOPPER, Settings(), "head size D is 80"),
+    ):
+        reasons = norm_rope_reasons(layer, capability, settings)
+        assert reason in describe_norm_rope(reasons) and "by the model" in describe_norm_rope(reasons)

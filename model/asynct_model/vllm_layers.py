@@ -9,7 +9,7 @@ from types import ModuleType
 
 import asynct_kernels
 import torch
-from asynct_kernels import GateParams, reference
+from asynct_kernels import GateParams, QkNormRope, reference
 from asynct_vllm.layer import AsyncTAttentionLayer
 from torch import nn
 from vllm.config import CacheConfig
@@ -132,6 +132,18 @@ class AsyncTAttention(nn.Module):
             quant_config=quant_config,
             prefix=f"{prefix}.attn",
             gate=gate,
+            norm_rope=self._norm_rope(),
+        )
+
+    def _norm_rope(self) -> QkNormRope:
+        """What q and k get before the attention, for kernels that do it there."""
+        return QkNormRope(
+            q_alpha=self.q_norm.alpha,
+            q_gamma=self.q_norm.gamma,
+            k_alpha=self.k_norm.alpha,
+            k_gamma=self.k_norm.gamma,
+            clip=self.q_norm.clip,
+            cos_sin=self.rotary_emb.cos_sin_cache,
         )
 
     def forward(self, positions: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -140,6 +152,17 @@ class AsyncTAttention(nn.Module):
         q, k, v = qkv.unflatten(-1, (-1, self.head_dim)).split(
             [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=-2
         )
+        if self.attn.takes_raw:
+            q, k = q.flatten(-2), k.flatten(-2)
+        else:
+            q, k = self._norm_and_turn(positions, q, k)
+        output, _ = self.o_proj(self.attn(q, k, v.flatten(-2)))
+        return output
+
+    def _norm_and_turn(
+        self, positions: torch.Tensor, q: torch.Tensor, k: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """DyHT and RoPE: q [T, H, D], k [T, H_kv, D] -> [T, H * D], [T, H_kv * D]."""
         q, k = fused_ops().qk_uclip_norm(
             q,
             k,
@@ -149,9 +172,7 @@ class AsyncTAttention(nn.Module):
             self.k_norm.gamma,
             *self.q_norm.clip,
         )
-        q, k = self.rotary_emb(positions, q.flatten(-2), k.flatten(-2))
-        output, _ = self.o_proj(self.attn(q, k, v.flatten(-2)))
-        return output
+        return self.rotary_emb(positions, q.flatten(-2), k.flatten(-2))
 
 
 class ReGLU(nn.Module):

@@ -19,11 +19,7 @@ from asynct_kernels.library import LIBRARY
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CacheWrite:
-    """The arguments of reshape_and_cache, checked; see there.
-
-    Raises:
-        TypeError, ValueError: for an argument of the wrong type, shape, stride or device.
-    """
+    """The arguments of reshape_and_cache; see there."""
 
     key: torch.Tensor
     value: torch.Tensor
@@ -33,7 +29,9 @@ class CacheWrite:
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises TypeError or ValueError for an argument of the wrong type, shape, stride or
+        device."""
         self._check_fresh()
         for name, cache in (("k_cache", self.k_cache), ("v_cache", self.v_cache)):
             check_dims(name, cache, "[num_blocks, block_size, H_kv, D]")
@@ -125,14 +123,20 @@ def write_fresh(fresh: FreshKeyValue, cache: AttentionProblem | CacheWrite) -> N
         head_dim=head_dim, stream=cuda.current_stream(fresh.key))
 
 
-def _write_on_cuda(*args) -> None:
+def _checked(*args) -> CacheWrite:
     write = CacheWrite(*args)
+    write.check()
+    return write
+
+
+def _write_on_cuda(*args) -> None:
+    write = _checked(*args)
     with torch.cuda.device(write.key.device):
         write_fresh(write.fresh, write)
 
 
 def _write_on_cpu(*args) -> None:
-    write = CacheWrite(*args)
+    write = _checked(*args)
     write_cache(write, write.fresh)
 
 
@@ -143,4 +147,4 @@ LIBRARY.define(
 LIBRARY.impl("reshape_and_cache", _write_on_cuda, "CUDA")
 LIBRARY.impl("reshape_and_cache", _write_on_cpu, "CPU")
 torch.library.register_fake(
-    "asynct::reshape_and_cache", lambda *args: CacheWrite(*args) and None, lib=LIBRARY)
+    "asynct::reshape_and_cache", lambda *args: _checked(*args) and None, lib=LIBRARY)

@@ -48,62 +48,97 @@ def qk_norm_rope_cache(
     """
     checks.tensors(query=query, key=key, value=value, positions=positions, k_cache=k_cache,
                    v_cache=v_cache, slot_mapping=slot_mapping)
-    if not isinstance(norm_rope, QkNormRope):
-        raise TypeError(f"norm_rope is a {type(norm_rope).__name__}: must be a QkNormRope")
+    _check_norm_rope(norm_rope)
     if out is None:
-        out = tuple(torch.empty_like(x, memory_format=torch.contiguous_format)
-                    for x in (query, key))
+        out = new_outputs(query, key)
     torch.ops.asynct.qk_norm_rope_cache(
         *out, query, key, value, positions, *norm_rope.parameters, *norm_rope.clip,
         norm_rope.cos_sin, k_cache, v_cache, slot_mapping, k_scale, v_scale)
     return out
 
 
-def _checked(
+def new_outputs(query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Uninitialised q' and k'."""
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key))
+
+
+def _check_norm_rope(norm_rope: object) -> None:
+    if not isinstance(norm_rope, QkNormRope):
+        raise TypeError(f"norm_rope is a {type(norm_rope).__name__}: must be a QkNormRope")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NormRopeCache:
+    """The arguments of qk_norm_rope_cache; see there.
+
+    Attributes:
+        out: q' and k'.
+        write: of the key before norm and RoPE.
+    """
+
+    out: tuple[torch.Tensor, torch.Tensor]
+    query: torch.Tensor
+    positions: torch.Tensor
+    norm_rope: QkNormRope
+    write: CacheWrite
+
+    def check(self) -> None:
+        """Raises TypeError or ValueError for an argument of the wrong type, shape, stride or
+        device."""
+        _check_norm_rope(self.norm_rope)
+        self.write.check()
+        query, key, positions = self.query, self.write.key, self.positions
+        check_dims("query", query, "[T, H, D]")
+        checks.same_kind("query", query, "key", key)
+        checks.shape("query", query, [(key.shape[0], query.shape[1], key.shape[2])])
+        checks.grouped_heads(query.shape[1], key.shape[1])
+        self.norm_rope.check_suits(query)
+        check_dims("positions", positions, "[T]")
+        checks.dtype("positions", positions, (torch.int64,))
+        checks.same_device("positions", positions, "query", query)
+        checks.shape("positions", positions, [(query.shape[0],)])
+        for name, out, x in (("out[0]", self.out[0], query), ("out[1]", self.out[1], key)):
+            checks.same_kind(name, out, "query", query)
+            checks.shape(name, out, [tuple(x.shape)])
+            if not out.is_contiguous():
+                raise ValueError(f"{name} has strides {list(out.stride())}: must be contiguous")
+
+    def run(self) -> None:
+        """Enqueues what has been checked, on the current stream; on the CPU, computes it."""
+        query, key, write = self.query, self.write.key, self.write
+        if not query.is_cuda:
+            self._run_on_cpu()
+            return
+        with torch.cuda.device(query.device):
+            _C.qk_norm_rope_cache(
+                dtype=cuda.DTYPES[query.dtype], fresh=launch.fresh_key_value(write.fresh),
+                cache=launch.paged_cache(write), slots=write.slot_mapping.shape[0],
+                kv_heads=key.shape[1], head_dim=key.shape[2], query=cuda.heads_view(query),
+                heads=query.shape[1], positions=self.positions.data_ptr(), tokens=query.shape[0],
+                norm_rope=cuda.norm_rope_params(self.norm_rope), query_out=self.out[0].data_ptr(),
+                key_out=self.out[1].data_ptr(), stream=cuda.current_stream(query))
+
+    def _run_on_cpu(self) -> None:
+        write, turned = self.write, reference.qk_norm_rope(
+            self.query, self.write.key, self.positions, self.norm_rope)
+        for out, values in zip(self.out, turned):
+            out.copy_(values)
+        key = self.out[1][:len(write.slot_mapping)]
+        write_cache(write, dataclasses.replace(write.fresh, key=key))
+
+
+def _asked(
     query_out, key_out, query, key, value, positions, q_alpha, q_gamma, k_alpha, k_gamma, clip_min,
     clip_max, cos_sin, k_cache, v_cache, slot_mapping, k_scale=None, v_scale=None
-) -> tuple[QkNormRope, CacheWrite]:
+) -> NormRopeCache:
     """The operation's arguments, checked."""
-    norm_rope = QkNormRope(q_alpha=q_alpha, q_gamma=q_gamma, k_alpha=k_alpha, k_gamma=k_gamma,
-                           clip=(clip_min, clip_max), cos_sin=cos_sin)
-    write = CacheWrite(key, value, k_cache, v_cache, slot_mapping, k_scale, v_scale)
-    check_dims("query", query, "[T, H, D]")
-    checks.same_kind("query", query, "key", key)
-    checks.shape("query", query, [(key.shape[0], query.shape[1], key.shape[2])])
-    checks.grouped_heads(query.shape[1], key.shape[1])
-    norm_rope.check_suits(query)
-    check_dims("positions", positions, "[T]")
-    checks.dtype("positions", positions, (torch.int64,))
-    checks.same_device("positions", positions, "query", query)
-    checks.shape("positions", positions, [(query.shape[0],)])
-    for name, out, x in (("out[0]", query_out, query), ("out[1]", key_out, key)):
-        checks.same_kind(name, out, "query", query)
-        checks.shape(name, out, [tuple(x.shape)])
-        if not out.is_contiguous():
-            raise ValueError(f"{name} has strides {list(out.stride())}: must be contiguous")
-    return norm_rope, write
-
-
-def _on_cuda(*args) -> None:
-    norm_rope, write = _checked(*args)
-    query_out, key_out, query, key, _, positions, *_ = args
-    with torch.cuda.device(query.device):
-        _C.qk_norm_rope_cache(
-            dtype=cuda.DTYPES[query.dtype], fresh=launch.fresh_key_value(write.fresh),
-            cache=launch.paged_cache(write), slots=write.slot_mapping.shape[0],
-            kv_heads=key.shape[1], head_dim=key.shape[2], query=cuda.heads_view(query),
-            heads=query.shape[1], positions=positions.data_ptr(), tokens=query.shape[0],
-            norm_rope=cuda.norm_rope_params(norm_rope), query_out=query_out.data_ptr(),
-            key_out=key_out.data_ptr(), stream=cuda.current_stream(query))
-
-
-def _on_cpu(*args) -> None:
-    norm_rope, write = _checked(*args)
-    query_out, key_out, query, key, _, positions, *_ = args
-    for out, turned in zip((query_out, key_out),
-                           reference.qk_norm_rope(query, key, positions, norm_rope)):
-        out.copy_(turned)
-    write_cache(write, dataclasses.replace(write.fresh, key=key_out[:len(write.slot_mapping)]))
+    asked = NormRopeCache(
+        (query_out, key_out), query, positions,
+        QkNormRope(q_alpha=q_alpha, q_gamma=q_gamma, k_alpha=k_alpha, k_gamma=k_gamma,
+                   clip=(clip_min, clip_max), cos_sin=cos_sin),
+        CacheWrite(key, value, k_cache, v_cache, slot_mapping, k_scale, v_scale))
+    asked.check()
+    return asked
 
 
 LIBRARY.define(
@@ -112,7 +147,7 @@ LIBRARY.define(
     "Tensor k_gamma, float clip_min, float clip_max, Tensor cos_sin, Tensor(c!) k_cache, "
     "Tensor(d!) v_cache, Tensor slot_mapping, Tensor? k_scale=None, Tensor? v_scale=None) -> ()",
     tags=torch.Tag.pt2_compliant_tag)
-LIBRARY.impl("qk_norm_rope_cache", _on_cuda, "CUDA")
-LIBRARY.impl("qk_norm_rope_cache", _on_cpu, "CPU")
+for _device in ("CPU", "CUDA"):
+    LIBRARY.impl("qk_norm_rope_cache", lambda *args: _asked(*args).run(), _device)
 torch.library.register_fake(
-    "asynct::qk_norm_rope_cache", lambda *args: _checked(*args) and None, lib=LIBRARY)
+    "asynct::qk_norm_rope_cache", lambda *args: _asked(*args) and None, lib=LIBRARY)

@@ -5,8 +5,9 @@ from unittest import mock
 import pytest
 import torch
 
-from asynct_kernels import attend, attention_kernels, prepare
-from asynct_kernels.attention import find_kernel
+from asynct_kernels import QkNormRope, attend, attention_kernels, prepare, qk_norm_rope_cache
+from asynct_kernels.attention import PreparedNormRope, find_kernel
+from asynct_kernels.attention.prepared import _form
 from asynct_kernels.attention.problem import AttentionProblem
 from problems import Case
 from under_test import keywords, runs
@@ -105,11 +106,51 @@ def test_bounds_left_out_are_read(layers):
     assert torch.equal(layer["out"], attend(**step, **layer | dict(out=None), kernel="reference"))
 
 
+@pytest.fixture
+def raw(seed):
+    """PreparedNormRope's step, and keywords for a layer."""
+    qkv = torch.randn(5, 8, 64, dtype=torch.bfloat16)
+    query, key, value = qkv.split([4, 2, 2], 1)
+    vectors = dict(q_alpha=torch.rand(64), q_gamma=torch.rand(1), k_alpha=torch.rand(1),
+                   k_gamma=torch.rand(64))
+    norm_rope = QkNormRope(clip=(-1.0, 1.0), cos_sin=torch.randn(9, 64), **vectors)
+    caches = torch.zeros(3, 2, 16, 2, 64, dtype=torch.bfloat16).unbind(1)
+    return (torch.tensor([0, 8, 3, 1, 1]), torch.tensor([5, 40, -1, 0])), dict(
+        query=query, key=key, value=value, norm_rope=norm_rope, k_cache=caches[0],
+        v_cache=caches[1])
+
+
+def test_layers_are_normed_turned_and_stored_alike(raw):
+    step, layer = raw
+    prepared = PreparedNormRope(*step)
+    for given in (layer, layer | dict(query=layer["query"].flip(1))):
+        stored = {name: torch.zeros_like(layer[name]) for name in ("k_cache", "v_cache")}
+        expected = qk_norm_rope_cache(
+            **given | stored, positions=step[0], slot_mapping=step[1])
+        for got, wanted in zip(prepared.launch(**given), expected, strict=True):
+            assert torch.equal(got, wanted)
+        for name, wanted in stored.items():
+            assert torch.equal(layer[name], wanted)
+
+
+@pytest.mark.parametrize("changes, error, message", [
+    (dict(query=None), TypeError, "query is a NoneType"),
+    (dict(value=torch.zeros(5, 2, 64)), TypeError, "value has dtype torch.float32"),
+    (dict(norm_rope=1), TypeError, "norm_rope is a int: must be a QkNormRope"),
+    (dict(k_scale=torch.ones(1)), ValueError, "k_scale is given"),
+])
+def test_a_bad_raw_layer_is_named_after_a_good_one(raw, changes, error, message):
+    step, layer = raw
+    prepared = PreparedNormRope(*step)
+    prepared.launch(**layer)
+    for _ in range(2):
+        with pytest.raises(error, match=message):
+            prepared.launch(**layer | changes)
+
+
 @pytest.mark.parametrize("kernel", attention_kernels())
-def test_an_address_off_its_alignment_is_another_form(layers, kernel):
-    limits = find_kernel(kernel).limits
-    step, layer = layers
-    prepared = prepare(**step, kernel=kernel)
+def test_an_address_off_its_alignment_is_another_form(kernel):
+    alignment = find_kernel(kernel).limits.alignment
     shifted = torch.empty(26 * 512, dtype=torch.bfloat16)[1:25 * 512 + 1].view(25, 4, 128)
-    same = prepared._form(shifted) == prepared._form(torch.empty_like(shifted))
-    assert same == (limits.alignment <= 2)
+    same = _form(shifted, alignment) == _form(torch.empty_like(shifted), alignment)
+    assert same == (alignment <= 2)

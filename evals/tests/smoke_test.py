@@ -1,4 +1,4 @@
-"""The gate of continuous integration: green on the CPU's paths, red for each thing that is wrong."""
+"""The gate of continuous integration: green on the CPU's paths, red for whatever is wrong."""
 
 import dataclasses
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether the gate sees a broken kernel, on a runner with a GPU: breaks one source file after another
-# (kernels/include/asynct/broken.h) and wants //evals:smoke red, of what the path then answers.
+# Whether the gate sees a broken kernel, on a runner with a GPU: breaks one source file after the
+# other (kernels/include/asynct/broken.h) and wants //evals:smoke red, of what the path answers.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 source tools/ci/steps.sh

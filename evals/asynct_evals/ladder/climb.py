@@ -44,7 +44,7 @@ class Step:
 
 def climb(rungs: Mapping[str, Rung], workload: Scenario, shape: AsyncTConfig, seed: int,
           say: Callable[[str], None]) -> dict[str, Step]:
-    """Times the workload, or a part, on random weights of `shape`, by rung; `say` takes progress."""
+    """Times the workload, or a part, on random weights of `shape`; `say` takes progress."""
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         call_apart(weights.save_asynct, shape, folder / "model", zeros=_ZEROS,

@@ -36,7 +36,7 @@ _WEIGHTS_SEED = flags.DEFINE_integer(
     "weights_seed", None, "Draws weights and prompts; a fresh one by default, printed.")
 _COMMIT = flags.DEFINE_string("commit", "", "The commit, for the report; git is asked by default.")
 _OUTPUT = flags.DEFINE_string(
-    "output", None, "The JSON report (default: results/CARD/smoke.json, relative to where you are).")
+    "output", None, "The JSON report (default: results/CARD/smoke.json, from where you are).")
 
 _SHAPE = dict(head_dim=128, max_position_embeddings=32768)
 _GPU_SHAPE = _SHAPE | dict(

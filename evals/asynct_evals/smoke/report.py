@@ -37,7 +37,7 @@ def _figures(path: PathResult) -> tuple[str, ...]:
 
 
 def to_json(asked: Asked, result: Result) -> dict[str, Any]:
-    """The run as plain data, without the answers; `rows` are as other reports of ratios have them."""
+    """The run as plain data, without the answers; `rows` are as in other reports of ratios."""
     out = dataclasses.asdict(result)
     for path in out["paths"].values():
         if path["served"] is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from asynct_model import AsyncTForCausalLM
 from asynct_vllm import counters
 from random_checkpoint import random_config, random_tensors, save_checkpoint
 from vllm import LLM, RequestOutput
@@ -21,6 +22,17 @@ from vllm_engine import (
 ON_GPU = torch.cuda.is_available()
 TINY = Path("model/tiny/checkpoint").resolve()
 
+# For the GPU: decodes are captured, and what stands between kernels is not compiled.
+GRAPHS = (
+    dict(
+        enforce_eager=False,
+        compilation_config=dict(
+            mode=0, cudagraph_mode="FULL_DECODE_ONLY", cudagraph_capture_sizes=[4, 8, 16, 32, 64]),
+    )
+    if ON_GPU
+    else {}
+)
+
 # Several engines at a time may share a GPU, so that none takes what memory it finds.
 _GPU_SETTINGS = dict(
     dtype="bfloat16",
@@ -32,7 +44,7 @@ _GPU_SETTINGS = dict(
 
 
 def device_tensors(seed: int, **fields) -> tuple:
-    """(configuration, tensors) of a random checkpoint that the GPU's kernels serve, where one is."""
+    """(configuration, tensors) of a random checkpoint of a shape that the kernels serve."""
     if not ON_GPU:
         config = random_config(**fields)
         return config, random_tensors(config, seed)
@@ -57,6 +69,11 @@ def device_engine(checkpoint: Path, **settings) -> Iterator[LLM]:
         yield llm
 
 
+def device_model(checkpoint: Path, dtype: torch.dtype) -> AsyncTForCausalLM:
+    """The unpaged model, where the engines run."""
+    return reference_model(checkpoint, dtype).to("cuda" if ON_GPU else "cpu")
+
+
 def assert_right(outputs: list[RequestOutput], checkpoint: Path, feature: str) -> None:
     """The log-probabilities are the unpaged model's: to float32's rounding on the CPU, and on the
     GPU twice as near to the float32 model's as the unpaged bfloat16 model's at the worst. There,
@@ -72,7 +89,7 @@ def assert_right(outputs: list[RequestOutput], checkpoint: Path, feature: str) -
         assert error < (5 if checkpoint == TINY else 1) * TOLERANCE
         return
     exact, plain = (
-        _allowed(expected(outputs, reference_model(checkpoint, dtype).cuda()), answers)
+        _allowed(expected(outputs, device_model(checkpoint, dtype)), answers)
         for dtype in (torch.float32, torch.bfloat16))
     error, rounding = root_mean_square(ours, exact), root_mean_square(plain, exact)
     kernels = counters.snapshot()

@@ -91,7 +91,7 @@ def difference(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> fl
 
 def served(outputs: list[RequestOutput]) -> torch.Tensor:
     """vLLM's log-probabilities: [completions' tokens, TOP_K], in the order of its own ranks."""
-    return torch.tensor([[entry.logprob for _, entry in top] for top in _tops(outputs)])
+    return torch.tensor([[entry.logprob for _, entry in top] for top in tops(outputs)])
 
 
 @torch.no_grad()
@@ -106,8 +106,8 @@ def expected(outputs: list[RequestOutput], reference: AsyncTForCausalLM) -> torc
                 torch.tensor([tokens], device=reference.device), use_cache=False
             ).logits[0, len(prompt) - 1 :]
             rows.append(logits.float().log_softmax(-1).cpu())
-    tops = [[token for token, _ in top] for top in _tops(outputs)]
-    return torch.cat(rows).gather(-1, torch.tensor(tops))
+    names = torch.tensor([[token for token, _ in top] for top in tops(outputs)])
+    return torch.cat(rows).gather(-1, names)
 
 
 def max_difference(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -120,8 +120,9 @@ def root_mean_square(first: torch.Tensor, second: torch.Tensor) -> float:
     return (first - second).square().mean().sqrt().item()
 
 
-def _tops(outputs: list[RequestOutput]) -> list[list[tuple[int, Logprob]]]:
-    """Each token's TOP_K; before them vLLM puts a sampled token that is none of them."""
+def tops(outputs: list[RequestOutput]) -> list[list[tuple[int, Logprob]]]:
+    """Each token's TOP_K (token, log-probability), without what else vLLM puts before them: a
+    sampled token that is none of them."""
     return [
         list(top.items())[-TOP_K:]
         for output in outputs

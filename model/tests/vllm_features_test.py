@@ -1,15 +1,37 @@
 """What vLLM's users switch on: each feature against the unpaged model, and for what it is for."""
 
+import json
 import re
 
 import pytest
 import torch
 from asynct_model import AsyncTForCausalLM
 from asynct_vllm.builder import AsyncTMetadataBuilder
-from device_engine import ON_GPU, TINY, assert_right, device_checkpoint, device_engine
+from device_engine import (
+    ON_GPU,
+    TINY,
+    assert_right,
+    device_checkpoint,
+    device_engine,
+    device_model,
+    device_tensors,
+)
+from random_checkpoint import save_checkpoint
+from safetensors.torch import save_file
 from vllm import SamplingParams
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import StructuredOutputsParams
-from vllm_engine import STEPS, TOP_K, generate, random_prompts, reference_model
+from vllm_engine import (
+    BROKEN,
+    STEPS,
+    TOP_K,
+    expected,
+    generate,
+    max_difference,
+    random_prompts,
+    reference_model,
+    served,
+)
 
 PROMPT_LENGTHS = (1, 3, 16, 33, 150)
 SHARED = 320  # tokens of a prefix that two requests have in common
@@ -67,14 +89,42 @@ def test_prompt_embeddings(checkpoint):
     prompts = random_prompts(PROMPT_LENGTHS)
     with device_engine(checkpoint, enable_prompt_embeds=True) as llm:
         dtype = llm.llm_engine.model_config.dtype
-        embeddings = [
-            reference.model.embed_tokens(torch.tensor(prompt["prompt_token_ids"])).detach().to(dtype)
-            for prompt in prompts
-        ]
+        embed = reference.model.embed_tokens.weight.detach().to(dtype)
+        embeddings = [embed[torch.tensor(prompt["prompt_token_ids"])] for prompt in prompts]
         outputs = generate(llm, [{"prompt_embeds": embedding} for embedding in embeddings])
     for output, prompt in zip(outputs, prompts, strict=True):
         output.prompt_token_ids = prompt["prompt_token_ids"]
     assert_right(outputs, checkpoint, "prompt embeddings")
+
+
+def test_a_lora_adapter_is_added_to_every_projection(tmp_path, seed):
+    config, tensors = device_tensors(seed)
+    rank, scaling = 8, 2.0
+    checkpoint = save_checkpoint(tmp_path / "checkpoint", config, tensors)
+    adapter = {}
+    for name in [name for name in tensors if "_proj." in name]:
+        outputs, inputs = tensors[name].shape
+        down = torch.randn(rank, inputs) * inputs**-0.5
+        up = torch.randn(outputs, rank) * 0.3 * rank**-0.5
+        tensors[name] = tensors[name] + scaling * up @ down
+        module = f"base_model.model.{name.removesuffix('.weight')}"
+        adapter |= {f"{module}.lora_A.weight": down, f"{module}.lora_B.weight": up}
+    merged = save_checkpoint(tmp_path / "merged", config, tensors)
+    (tmp_path / "adapter").mkdir()
+    save_file(adapter, tmp_path / "adapter" / "adapter_model.safetensors")
+    settings = dict(
+        peft_type="LORA",
+        r=rank,
+        lora_alpha=scaling * rank,
+        target_modules=sorted({name.split(".")[-2] for name in tensors if "_proj." in name}),
+    )
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings))
+    with device_engine(checkpoint, enable_lora=True) as llm:
+        request = LoRARequest("random", 1, str(tmp_path / "adapter"))
+        outputs = generate(llm, random_prompts(PROMPT_LENGTHS), lora_request=request)
+    assert_right(outputs, merged, "LoRA")
+    without = expected(outputs, device_model(checkpoint, torch.float32))
+    assert max_difference(served(outputs), without) > BROKEN
 
 
 def test_kv_connector(checkpoint, tmp_path):

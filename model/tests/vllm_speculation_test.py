@@ -7,7 +7,7 @@ import torch
 from asynct_model import AsyncTConfig
 from asynct_tiny.problems import generate, prompt
 from asynct_vllm import counters
-from device_engine import ON_GPU, TINY, assert_right, device_engine
+from device_engine import GRAPHS, ON_GPU, TINY, assert_right, device_engine
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 from vllm import LLM, SamplingParams
@@ -18,12 +18,8 @@ SPECULATED = 3
 TOKENS = 40
 METRIC = "vllm:spec_decode_num_"
 
-# On the GPU, decodes of 1 + SPECULATED tokens are captured; what they do is not compiled.
-_SETTINGS = dict(skip_tokenizer_init=False, max_model_len=1024, enable_prefix_caching=False)
-_GRAPHS = dict(
-    enforce_eager=False,
-    compilation_config=dict(
-        mode=0, cudagraph_mode="FULL_DECODE_ONLY", cudagraph_capture_sizes=[4, 8, 16, 32]),
+_SETTINGS = dict(
+    skip_tokenizer_init=False, max_model_len=1024, enable_prefix_caching=False, **GRAPHS
 )
 
 
@@ -70,9 +66,8 @@ def verify(speculation: dict, seed: int) -> dict[str, int]:
     shot, *asked = generate(4, seed)
     prompts = [prompt(problem.question, [shot]) for problem in asked]
     params = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True, logprobs=TOP_K)
-    settings = {**_SETTINGS, **(_GRAPHS if ON_GPU else {})}
     speculation = {"num_speculative_tokens": SPECULATED, **speculation}
-    with device_engine(TINY, speculative_config=speculation, **settings) as llm:
+    with device_engine(TINY, speculative_config=speculation, **_SETTINGS) as llm:
         outputs = llm.generate(prompts, params, use_tqdm=False)
         counts = {metric.name.removeprefix(METRIC): metric.value for metric in llm.get_metrics()
                   if metric.name in (METRIC + "draft_tokens", METRIC + "accepted_tokens")}

@@ -1,17 +1,13 @@
-"""The vLLM model over configurations, precisions, dummy weights and LoRA, against Hugging Face."""
+"""The vLLM model over configurations, precisions and dummy weights, against Hugging Face."""
 
-import json
 import math
 
 import pytest
 import torch
 from asynct_model.configuration import FINAL_DYHT, LAYER_DYHT
 from asynct_vllm import counters
-from random_checkpoint import random_checkpoint, random_config, random_tensors, save_checkpoint
-from safetensors.torch import save_file
-from vllm.lora.request import LoRARequest
+from random_checkpoint import random_checkpoint, random_config
 from vllm_engine import (
-    BROKEN,
     TOLERANCE,
     difference,
     engine,
@@ -79,37 +75,6 @@ def test_dummy_weights_run(tmp_path):
     flat = torch.full((), -math.log(random_config().vocab_size))  # vLLM's dummies are tiny
     assert max_difference(served(outputs), flat) < 0.01
     assert sum(hits.tokens for hits in counters.snapshot().values()) > 0
-
-
-def test_lora_adapter_is_added_to_every_projection(tmp_path, seed):
-    config, rank, scaling = random_config(), 8, 2.0
-    tensors = random_tensors(config, seed)
-    checkpoint = save_checkpoint(tmp_path / "checkpoint", config, tensors)
-    adapter = {}
-    for name in [name for name in tensors if "_proj." in name]:
-        outputs, inputs = tensors[name].shape
-        down = torch.randn(rank, inputs) * inputs**-0.5
-        up = torch.randn(outputs, rank) * 0.3 * rank**-0.5
-        tensors[name] = tensors[name] + scaling * up @ down
-        module = f"base_model.model.{name.removesuffix('.weight')}"
-        adapter |= {f"{module}.lora_A.weight": down, f"{module}.lora_B.weight": up}
-    merged = save_checkpoint(tmp_path / "merged", random_config(), tensors)
-    (tmp_path / "adapter").mkdir()
-    save_file(adapter, tmp_path / "adapter" / "adapter_model.safetensors")
-    settings = dict(
-        peft_type="LORA",
-        r=rank,
-        lora_alpha=scaling * rank,
-        target_modules=sorted({name.split(".")[-2] for name in tensors if "_proj." in name}),
-    )
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings))
-    with engine(checkpoint, enable_lora=True) as llm:
-        request = LoRARequest("random", 1, str(tmp_path / "adapter"))
-        outputs = generate(llm, random_prompts(PROMPT_LENGTHS), lora_request=request)
-    worst = difference(outputs, reference_model(merged))
-    print(f"LoRA: max |dlogprob| {worst:.1e}")
-    assert worst < TOLERANCE
-    assert difference(outputs, reference_model(checkpoint)) > BROKEN
 
 
 def _root_mean_square(x: torch.Tensor) -> float:

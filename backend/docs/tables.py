@@ -9,6 +9,7 @@ import os
 import pathlib
 
 import documents
+from asynct_vllm.context_parallel.shard import Shard
 from asynct_vllm.settings import Settings
 from documents import markdown
 
@@ -33,7 +34,17 @@ def torch_paths() -> str:
           f"{row['error']:.0e}"] for row in record["rows"]))
 
 
-TABLES = {"settings": settings, "torch paths": torch_paths}
+def shared_rows() -> str:
+    """What a token stored takes, over what it takes where nothing is shared, with a window of 3."""
+    ranks = (2, 4)
+    return markdown(
+        ["interleave", *(f"rows a key, {count} ranks" for count in ranks)],
+        ([str(interleave), *(f"{shard.block_rows(512) / 512:.3g}" for shard in (
+            Shard(0, count, interleave, 3) for count in ranks))]
+         for interleave in (1, 2, 8, 16, 64, 128)))
+
+
+TABLES = {"settings": settings, "torch paths": torch_paths, "shared rows": shared_rows}
 
 if __name__ == "__main__":
     documents.write([DOCUMENT], TABLES)

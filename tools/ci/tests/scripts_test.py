@@ -10,7 +10,7 @@ import pytest
 import pytest_main
 
 SCRIPTS = ("tools/ci/count_tests.py", "tools/ci/cpu.sh", "tools/ci/gpu.sh", "tools/ci/steps.sh",
-           "tools/ci/test.sh", ".ci/run")
+           "tools/ci/test.sh", "tools/documents/commands.py", ".ci/run")
 
 # `bazelw test` says that one target passed, or failed, with one case; `bazelw run` says nothing.
 BAZELW = """#!/usr/bin/env bash
@@ -48,6 +48,7 @@ def tree(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(name, tmp_path / name)
     (tmp_path / "elsewhere").mkdir()
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)  # without documents
     for name in list(os.environ):  # Bazel's, that are for this test alone
         if name.startswith(("TEST", "ASYNCT", "XML")):
             monkeypatch.delenv(name)

@@ -4,7 +4,6 @@ import math
 
 import torch
 from vllm import _custom_ops as ops
-from vllm import envs
 from vllm.config import VllmConfig
 from vllm.v1.attention.backend import AttentionImpl, AttentionLayer, AttentionType
 from vllm.v1.kv_cache_interface import AttentionSpec
@@ -89,10 +88,6 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
                     self.dcp_world_size != 1 and not self.can_return_lse_for_decode,
                     f"decode context parallelism over {self.dcp_world_size} ranks: only by "
                     "ContextParallelImpl",
-                ),
-                (
-                    envs.VLLM_BATCH_INVARIANT,
-                    "VLLM_BATCH_INVARIANT=1: what a request is padded with changes its rounding",
                 ),
             )
             if refused

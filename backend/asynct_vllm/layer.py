@@ -10,7 +10,7 @@ from asynct_kernels.attention import LayerShape
 from asynct_vllm.backend import AsyncTBackend, NormRopeBackend
 from asynct_vllm.builder import _capability
 from asynct_vllm.context_parallel.backend import ContextParallelBackend
-from asynct_vllm.plan import describe_norm_rope, norm_rope_reasons
+from asynct_vllm.plan import describe_norm_rope, invariance_reasons, norm_rope_reasons
 from asynct_vllm.settings import settings
 
 logger = init_logger(f"vllm.{__name__}")
@@ -38,13 +38,19 @@ class AsyncTAttentionLayer(Attention):
         norm_rope: QkNormRope,
         **kwargs,
     ) -> None:
-        """As vLLM's; `norm_rope` is the DyHT and RoPE of the layer's queries and keys."""
+        """As vLLM's; `norm_rope` is the DyHT and RoPE of the layer's queries and keys.
+
+        Raises:
+            ValueError: VLLM_BATCH_INVARIANT is set, and cannot be had.
+        """
         config = get_current_vllm_config()
         layer = LayerShape(
             dtype=config.model_config.dtype, head_dim=head_size, group=num_heads // num_kv_heads,
             block_size=_BLOCK_SIZE, window=gate.window, float8_cache=False)
-        reasons = _model_reasons(config) or norm_rope_reasons(
-            layer, _capability(config.device_config.device), settings())
+        about = layer, _capability(config.device_config.device), settings()
+        if settings().batch_invariant:
+            _check_invariance(config, invariance_reasons(*about))
+        reasons = _model_reasons(config) or norm_rope_reasons(*about)
         self.takes_raw = not reasons
         if self.takes_raw:
             kwargs |= dict(attn_backend=NormRopeBackend, norm_rope=norm_rope)
@@ -58,6 +64,15 @@ class AsyncTAttentionLayer(Attention):
     def get_kv_cache_spec(self, vllm_config: VllmConfig) -> KVCacheSpec:
         """What a block of this layer's cache holds."""
         return self.impl.cache_spec(super().get_kv_cache_spec(vllm_config), vllm_config)
+
+
+def _check_invariance(config: VllmConfig, reasons: list[str]) -> None:
+    """Raises ValueError if there are reasons why it cannot be had, context parallelism included."""
+    if (ranks := config.parallel_config.decode_context_parallel_size) > 1:
+        reasons = [*reasons, f"{ranks} ranks share keys"]
+    if reasons:
+        raise ValueError("VLLM_BATCH_INVARIANT=1: what else is in the batch would change a "
+                         f"request's bits: {'; '.join(reasons)}")
 
 
 def _model_reasons(config: VllmConfig) -> list[str]:

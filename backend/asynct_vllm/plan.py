@@ -14,6 +14,10 @@ _WGMMA_KERNELS = (PREFILL_FRESH, "hp1_prefill_wgmma")
 DECODE_KERNELS = (DECODE_PAGED, "triton_decode")
 PREFILL_KERNELS = (*_WGMMA_KERNELS, "hp1_prefill_mma", "triton_prefill")
 
+# Whose bits of a query depend on nothing but its own request, however long the queries and their
+# chunks are: it serves all of them in vLLM's batch-invariant mode.
+INVARIANT_KERNEL = "hp1_prefill_mma"
+
 # Those that do a layer's norms, RoPE and cache write in their own launch.
 NORMALISING_KERNELS = ()
 
@@ -82,6 +86,9 @@ def plan(
     if settings.torch_path is not None:
         return Plan(settings.torch_path, None, None,
                     f"VLLM_HP1_TORCH_PATH is {settings.torch_path}")
+    if settings.batch_invariant:
+        return Plan(None, INVARIANT_KERNEL if shape.num_decodes else None,
+                    INVARIANT_KERNEL if shape.num_prefills else None, "VLLM_BATCH_INVARIANT is 1")
     decode = _choose(_allowed(DECODE_KERNELS, settings), layer, capability)
     long = shape.max_query_len >= settings.wgmma_min_tq
     prefill = _choose(
@@ -102,6 +109,20 @@ def plan(
         prefill=prefill.kernel if shape.num_prefills else None,
         reason="; ".join(reasons + [*decode.passed_over] * bool(shape.num_decodes)
                          + [*prefill.passed_over] * bool(shape.num_prefills)))
+
+
+def invariance_reasons(
+    layer: LayerShape, capability: tuple[int, int] | None, settings: Settings
+) -> list[str]:
+    """Why what else is in a batch may change a request's bits; empty: in vLLM's batch-invariant
+    mode it does not. A layer is refused before it is planned for in that mode. Pure."""
+    reasons = find_kernel(INVARIANT_KERNEL).layer_reasons(layer, capability)
+    if settings.torch_path is not None:
+        reasons.append(f"VLLM_HP1_TORCH_PATH is {settings.torch_path}, whose padding changes "
+                       "rounding")
+    if not settings.use_cuda:
+        reasons.append("VLLM_HP1_USE_CUDA is 0, and Triton's kernels differ by query length")
+    return reasons
 
 
 def norm_rope_reasons(

@@ -71,6 +71,13 @@ class Settings:
         _positive_integer,
         "the least query tokens of a step's longest prefill that the wgmma prefill serves",
     )
+    batch_invariant: bool = _setting(
+        False,
+        "VLLM_BATCH_INVARIANT",
+        _switch,
+        "vLLM's: whether what else is in the batch may not change a bit of a request; "
+        "`hp1_prefill_mma` then serves every query, decodes too",
+    )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":

@@ -89,12 +89,6 @@ def test_refuses_what_is_no_gate(gate):
         make(gate=gate)
 
 
-def test_refuses_batch_invariance(monkeypatch):
-    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-    with pytest.raises(ValueError, match="VLLM_BATCH_INVARIANT"):
-        make()
-
-
 @pytest.mark.parametrize("kind", ("dcp", "pcp"))
 def test_refuses_context_parallelism(kind, monkeypatch):
     new = AsyncTImpl.__new__

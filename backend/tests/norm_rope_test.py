@@ -157,6 +157,12 @@ def test_what_leaves_it_to_the_model(changed, reason):
     assert reason in layer._model_reasons(config(**changed))[0]
 
 
+def test_batch_invariance_is_refused_where_it_cannot_be_had():
+    layer._check_invariance(config(), [])
+    with pytest.raises(ValueError, match="a request's bits: no card; 2 ranks share keys"):
+        layer._check_invariance(config(ranks=2), ["no card"])
+
+
 def test_vllm_stores_no_keys_beside_it():
     assert NormRopeBackend.forward_includes_kv_cache_update
     assert not AsyncTBackend.forward_includes_kv_cache_update

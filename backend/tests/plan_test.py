@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from asynct_kernels.attention import LayerShape
-from asynct_vllm.plan import StepShape, describe_norm_rope, norm_rope_reasons, plan
+from asynct_vllm.plan import (
+    StepShape,
+    describe_norm_rope,
+    invariance_reasons,
+    norm_rope_reasons,
+    plan,
+)
 from asynct_vllm.settings import Settings, TorchPath
 
 MIXED = StepShape(
@@ -118,3 +124,25 @@ def test_kernels_do_dyht_and_rope_unless_something_is_in_the_way():
     ):
         reasons = norm_rope_reasons(layer, capability, settings)
         assert reason in describe_norm_rope(reasons) and "by the model" in describe_norm_rope(reasons)
+
+
+def test_one_kernel_serves_every_query_where_batches_may_not_matter():
+    invariant = Settings(batch_invariant=True)
+    for shape in (MIXED, dataclasses.replace(MIXED, fresh=True, max_query_len=7)):
+        chosen = plan(shape, LAYER, HOPPER, invariant)
+        assert chosen.decode == chosen.prefill == "hp1_prefill_mma"
+        assert "VLLM_BATCH_INVARIANT" in chosen.reason
+    decodes = dataclasses.replace(MIXED, num_prefills=0, max_query_len=1)
+    assert plan(decodes, LAYER, HOPPER, invariant).prefill is None
+
+
+def test_batches_matter_without_that_kernel():
+    assert not invariance_reasons(LAYER, HOPPER, Settings(batch_invariant=True))
+    for layer, capability, changed, reason in (
+        (LAYER, None, {}, "query is on no CUDA device"),
+        (dataclasses.replace(LAYER, head_dim=80), HOPPER, {}, "head size D is 80"),
+        (LAYER, HOPPER, dict(torch_path="loop"), "VLLM_HP1_TORCH_PATH is loop"),
+        (LAYER, HOPPER, dict(use_cuda=False), "VLLM_HP1_USE_CUDA is 0"),
+    ):
+        settings = Settings(batch_invariant=True, **changed)
+        assert reason in "; ".join(invariance_reasons(layer, capability, settings))

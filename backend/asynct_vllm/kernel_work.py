@@ -60,9 +60,10 @@ class KernelCall:
         """What goes before it, for layers with a `norm_rope`."""
         return PreparedNormRope(self.positions, self.slot_mapping)
 
-    def attend(self, layer: LayerTensors) -> None:
-        """Writes these requests' rows of the layer's output."""
-        query, beside = self._query_and_keys(layer)
+    def attend(
+        self, layer: LayerTensors, query: torch.Tensor, beside: Mapping[str, object]
+    ) -> None:
+        """Writes these requests' rows of the layer's output, from what `query_and_keys` returned."""
         self.prepared.launch(
             query,
             layer.k_cache,
@@ -74,8 +75,9 @@ class KernelCall:
             **beside,
         )
 
-    def _query_and_keys(self, layer: LayerTensors) -> tuple[torch.Tensor, dict[str, object]]:
-        """The rows' queries, and what the kernel is told beside the cache."""
+    def query_and_keys(self, layer: LayerTensors) -> tuple[torch.Tensor, dict[str, object]]:
+        """The rows' queries, and what the kernel is told beside the cache; keys that it does not
+        write itself are there afterwards."""
         query = layer.query[self.rows]
         if layer.norm_rope is None and not self.fresh:
             return query, {}
@@ -98,5 +100,7 @@ class KernelWork:
 
     def attend(self, layer: LayerTensors) -> None:
         """See `asynct_vllm.metadata.Work`."""
-        for call in self.calls:
-            call.attend(layer)
+        # A request may share blocks that another's tokens of this step fill: first all are written.
+        told = [call.query_and_keys(layer) for call in self.calls]
+        for call, (query, beside) in zip(self.calls, told):
+            call.attend(layer, query, beside)

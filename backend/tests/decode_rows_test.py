@@ -10,6 +10,7 @@ from synthetic_step import SyntheticStep
 from asynct_vllm import builder, counters
 from asynct_vllm.counters import Hits
 from asynct_vllm.decode_rows import DecodeRows
+from asynct_vllm.kernel_work import KernelWork
 from asynct_vllm.metadata import LayerTensors
 from asynct_vllm.plan import Plan
 from asynct_vllm.settings import Settings
@@ -93,7 +94,7 @@ def test_a_captured_graph_reads_the_next_step(seed):
     k_cache, v_cache = replayed.kv_cache.unbind(1)
     query = torch.cat((replayed.query, torch.full_like(replayed.query[:4], float("nan"))))
     output = torch.full_like(query, float("nan"))
-    call.attend(LayerTensors(query, None, None, k_cache, v_cache, gate, output))
+    KernelWork((call,)).attend(LayerTensors(query, None, None, k_cache, v_cache, gate, output))
     assert_near(output[:8], replayed.reference(gate))
     assert (output[8:] == 0).all()
 

@@ -10,6 +10,7 @@ from synthetic_step import SyntheticStep
 from asynct_kernels.attention import PreparedCall
 from asynct_vllm import builder, counters
 from asynct_vllm.counters import Hits
+from asynct_vllm.kernel_work import KernelWork
 from asynct_vllm.metadata import LayerTensors
 from asynct_vllm.plan import PREFILL_FRESH, Plan
 from asynct_vllm.settings import Settings
@@ -81,7 +82,7 @@ def test_fresh_prompts_are_told_this_steps_keys(seed, monkeypatch):
     assert prefills.max_seq_len == prefills.max_query_len == 40
     told = mock.Mock()
     with mock.patch.object(PreparedCall, "launch", told):
-        prefills.attend(
+        KernelWork((prefills,)).attend(
             LayerTensors(step.query, step.key, step.value, None, None, gate, step.query))
     assert torch.equal(told.call_args.kwargs["key"], step.key[1:])
     assert torch.equal(told.call_args.kwargs["value"], step.value[1:])

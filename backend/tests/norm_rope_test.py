@@ -97,6 +97,17 @@ def test_as_if_the_model_had_done_it(requests, seed):
     assert (output[tokens:] == 0).all()
 
 
+def test_a_decode_may_share_a_block_that_a_prompt_fills_in_this_step(seed):
+    """Of two equal prompts the second finds all but its last token in the first's blocks."""
+    raw = RawStep.make((1, 16), (16, 0))
+    step = raw.step
+    step.common.block_table_tensor[0, 0] = step.common.block_table_tensor[1, 0]
+    for held in (step.keys, step.values):
+        held[0] = torch.cat((held[1], held[0][16:]))
+    exact = step.reference(raw.gate)
+    assert (raw.run().double() - exact).abs().max() <= 2**-7 * exact.abs().max()
+
+
 def test_a_wrong_position_shows(seed):
     raw = RawStep.make(QUERY_LENS, PREFIX_LENS)
     raw.step.common.positions = raw.step.common.positions + 1

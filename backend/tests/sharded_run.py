@@ -37,7 +37,8 @@ class Group:
     def all_gather(self, x: torch.Tensor, dim: int) -> torch.Tensor:
         whole = self.whole.pop(0)
         mine = whole.chunk(self.world_size, dim)[self.rank_in_group]
-        torch.testing.assert_close(mine, x, rtol=0, atol=0, equal_nan=True)
+        if not (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+            assert torch.equal(mine, x)
         self.bytes_sent += (self.world_size - 1) * x.nbytes
         return whole
 

@@ -10,17 +10,26 @@ import torch
 
 from asynct_kernels import cuda
 
-TILE = 128  # rows and columns of the product that a block computes at a time (csrc/gemm)
 CAPABILITY = (9, 0)  # the cards that the products with an epilogue are compiled for
+TILE_ROWS, TILE_COLUMNS = 256, 128  # of the product, computed at a time by two blocks (csrc/gemm)
+LEAST_SHARE = 0.8  # from measurements: kernels/docs/bounds.md
 
 
 def fuses(rows: int, columns: int, device: torch.device) -> bool:
     """Whether a product [rows, columns] is faster with its epilogue than by cuBLAS and a kernel.
 
-    It is where its tiles fill the card: cuBLAS has smaller ones (kernels/docs/bounds.md).
+    It is where its tiles leave little of the card idle; cuBLAS has smaller ones for the others.
     """
     capability, multiprocessors = _card(device)
-    return capability == CAPABILITY and -(-rows // TILE) * -(-columns // TILE) >= multiprocessors
+    return capability == CAPABILITY and share_of_card(rows, columns, multiprocessors) > LEAST_SHARE
+
+
+def share_of_card(rows: int, columns: int, multiprocessors: int) -> float:
+    """The share of all blocks' time, in whole waves of tiles, that a product [rows, columns] needs."""
+    tiles = -(-rows // TILE_ROWS) * -(-columns // TILE_COLUMNS)
+    at_once = multiprocessors // 2
+    waves = max(1, -(-tiles // at_once))
+    return rows * columns / (waves * at_once * TILE_ROWS * TILE_COLUMNS)
 
 
 @functools.cache

@@ -28,7 +28,8 @@ REPORT = "linear"
 PRODUCT, INDUCTOR, OURS, FUSED = "cuBLAS", "cuBLAS, Inductor", "cuBLAS, ours", "fused"
 CANDIDATES = (PRODUCT, INDUCTOR, OURS, FUSED)
 
-_TOKENS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_TOKENS = (32, 64, 128, 256, 384, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096,
+           8192, 16384)
 
 Outputs = torch.Tensor | tuple[torch.Tensor, ...]
 

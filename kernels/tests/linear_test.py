@@ -226,13 +226,18 @@ def test_bad_arguments_are_named(operation, changes, error, message):
 
 
 @pytest.mark.parametrize("rows, columns, fused", [
-    (1, 12288, False), (128, 12288, False), (129, 12288, True), (1024, 2048, False),
-    (1025, 2048, True), (10**6, 128, True)])
+    (1, 12288, False), (256, 12288, False), (512, 12288, True), (512, 2048, False),
+    (1024, 2048, True), (1300, 2048, False), (2048, 2048, True), (10**6, 128, True)])
 def test_the_plan_fuses_where_tiles_fill_the_card(monkeypatch, rows, columns, fused):
     monkeypatch.setattr(gemm, "_card", lambda device: ((9, 0), 132))
     assert gemm.fuses(rows, columns, torch.device("cuda")) == fused
     monkeypatch.setattr(gemm, "_card", lambda device: ((8, 0), 108))
     assert not gemm.fuses(rows, columns, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("rows, waves", [(0, 1), (1, 1), (1024, 1), (1280, 2), (2048, 2), (2305, 3)])
+def test_share_of_the_card(rows, waves):
+    assert gemm.share_of_card(rows, 2048, 132) == rows * 2048 / (waves * 66 * 256 * 128)
 
 
 @pytest.mark.gpu
@@ -245,23 +250,20 @@ def test_shapes_of_the_models(seed, operation, dtype):
                 check(operation, make(operation, rows, columns, depth, dtype, "cuda"))
 
 
-def launched(operation, args) -> list[str]:
-    """Names of the kernels that the operation runs."""
-    run(operation, args)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        run(operation, args)
-        torch.cuda.synchronize()
-    return [event.name for event in profile.events()
-            if event.device_type == torch.autograd.DeviceType.CUDA and "(" in event.name]
-
-
 @pytest.mark.gpu
 @operations
 def test_many_tokens_are_one_kernel_and_few_are_two(seed, operation):
-    torch.use_deterministic_algorithms(False)  # its poisoning is a kernel
-    for rows, count in ((8192, 1), (32, 2)):
-        names = launched(operation, make(operation, rows, 4096, 1024, torch.bfloat16, "cuda"))
-        assert len(names) == count and ("cutlass" in names[0]) == (count == 1), names
+    follower = {ADD: "PostAttnPreMlpUclipOutKernel", RELU: "ReluAndMulKernel"}[operation]
+    for rows, expected in ((8192, (1, 0)), (32, (0, 1))):
+        args = make(operation, rows, 4096, 1024, torch.bfloat16, "cuda")
+        run(operation, args)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            run(operation, args)
+            torch.cuda.synchronize()
+        names = [event.name for event in profile.events()]
+        count = tuple(sum(kernel in name for name in names)
+                      for kernel in ("device_kernel", follower))
+        assert count == expected, names
 
 
 @pytest.mark.gpu
@@ -332,6 +334,22 @@ def test_runs_on_the_current_stream(seed, operation):
             outputs = run(operation, late)
             torch.cuda.current_stream().synchronize()
     assert all(torch.equal(a, b) for a, b in zip(outputs, expected))
+
+
+@pytest.mark.gpu
+def test_a_product_waits_for_the_one_ahead(seed):
+    """The second of two starts early, and must not read what the first has yet to write."""
+    rows, width = 1500, 2048
+    first = make(ADD, rows, width, width, torch.bfloat16, "cuda")
+    weight = make(RELU, 0, 4096, width, torch.bfloat16, "cuda")[1]
+    with planned(True):
+        for _ in range(50):
+            first[0].normal_()
+            torch.cuda.synchronize()
+            hidden, _ = run(ADD, first)
+            outputs = run(RELU, [hidden, weight])
+            torch.cuda.synchronize()
+            assert all(torch.equal(a, b) for a, b in zip(outputs, run(RELU, [hidden, weight])))
 
 
 @pytest.mark.gpu

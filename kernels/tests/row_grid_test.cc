@@ -62,7 +62,8 @@ int main() {
     }
   }
   // The shapes that the comments and the log speak of, on an H200.
-  static_assert(asynct::PlanRows(32, 256, 132).row_blocks == 32);
+  static_assert(asynct::PlanRows(32, 256, 132).column_threads == 64);  // 128 blocks
+  static_assert(asynct::PlanRows(32, 768, 132).column_threads == 128);  // 192 blocks
   static_assert(asynct::PlanRows(8192, 256, 132).row_blocks == 391);  // 21 rows each
   static_assert(asynct::PlanRows(8192, 16, 132).row_threads == 16);
   return failures == 0 ? 0 : 1;

@@ -4,6 +4,10 @@
 // One tile, 128 x 128 pingpong: of two warpgroups one runs its epilogue under the other's products.
 #pragma once
 
+// A product may start while the kernel ahead ends, which is another product where there are two in
+// a row: its copies wait for what that one writes.
+#define CUTLASS_ENABLE_GDC_FOR_SM90
+
 #include <cuda_runtime.h>
 
 #include <stdexcept>
@@ -120,6 +124,7 @@ struct Gemm {
   static void Launch(const char* name, int m, int n, int k, const void* x, const void* weight,
                      const void* source, void* out, const typename Tree::Arguments& tree,
                      cudaStream_t stream) {
+    if (m == 0) return;
     typename Kernel::Arguments arguments{
         cutlass::gemm::GemmUniversalMode::kGemm,
         {m, n, k, 1},
@@ -134,7 +139,7 @@ struct Gemm {
     Adapter adapter;
     Check(name, Adapter::can_implement(arguments));
     Check(name, adapter.initialize(arguments, nullptr, stream));
-    Check(name, adapter.run(stream));
+    Check(name, adapter.run(stream, nullptr, /*launch_with_pdl=*/true));
   }
 
  private:

@@ -84,11 +84,11 @@ def test_broken_attention_shows(checkpoint, monkeypatch):
     """Without sigma in the decodes' kernel alone, the comparison turns red."""
     attend = kernel_work.KernelCall.attend
 
-    def without_sigma(call, layer):
+    def without_sigma(call, layer, *told):
         if call.max_query_len == 1:
             gate = dataclasses.replace(layer.gate, sigma=0.0)
             layer = dataclasses.replace(layer, gate=gate)
-        attend(call, layer)
+        attend(call, layer, *told)
 
     monkeypatch.setattr(kernel_work.KernelCall, "attend", without_sigma)
     with engine(checkpoint, **GPU) as llm:

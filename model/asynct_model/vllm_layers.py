@@ -25,6 +25,7 @@ from vllm.model_executor.model_loader.weight_utils import sharded_weight_loader
 from vllm.model_executor.utils import set_weight_attrs
 
 from asynct_model.configuration import AsyncTConfig
+from asynct_model.vllm_epilogues import takes_epilogue
 
 
 def fused_ops() -> ModuleType:
@@ -79,7 +80,10 @@ class DyHT(nn.Module):
 
 
 class AsyncTAttention(nn.Module):
-    """QKV projection, DyHT and RoPE on q and k, AsyncI attention, output projection."""
+    """QKV projection, DyHT and RoPE on q and k, AsyncI attention.
+
+    It holds the output projection, which the layer applies with what follows it.
+    """
 
     def __init__(
         self,
@@ -147,7 +151,7 @@ class AsyncTAttention(nn.Module):
         )
 
     def forward(self, positions: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
-        """positions [T], hidden_states [T, hidden] -> [T, hidden], summed over the ranks."""
+        """positions [T], hidden_states [T, hidden] -> the rank's heads [T, H * D]."""
         qkv, _ = self.qkv_proj(hidden_states)
         q, k, v = qkv.unflatten(-1, (-1, self.head_dim)).split(
             [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=-2
@@ -156,8 +160,7 @@ class AsyncTAttention(nn.Module):
             q, k = q.flatten(-2), k.flatten(-2)
         else:
             q, k = self._norm_and_turn(positions, q, k)
-        output, _ = self.o_proj(self.attn(q, k, v.flatten(-2)))
-        return output
+        return self.attn(q, k, v.flatten(-2))
 
     def _norm_and_turn(
         self, positions: torch.Tensor, q: torch.Tensor, k: torch.Tensor
@@ -196,11 +199,16 @@ class ReGLU(nn.Module):
             quant_config=quant_config,
             prefix=f"{prefix}.down_proj",
         )
+        self.one_kernel = takes_epilogue(self.gate_up_proj, "gate_up_proj", "ReGLU")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden], summed over the ranks."""
-        gate_up, _ = self.gate_up_proj(x)
-        output, _ = self.down_proj(fused_ops().relu_and_mul(gate_up))
+        if self.one_kernel:
+            x = asynct_kernels.linear_relu_and_mul(x, self.gate_up_proj.weight)
+        else:
+            gate_up, _ = self.gate_up_proj(x)
+            x = fused_ops().relu_and_mul(gate_up)
+        output, _ = self.down_proj(x)
         return output
 
 
@@ -220,6 +228,9 @@ class AsyncTDecoderLayer(nn.Module):
         self.post_attn_layernorm = DyHT(config, "post_attn_layernorm")
         self.pre_mlp_layernorm = DyHT(config, "pre_mlp_layernorm")
         self.mlp = ReGLU(config, quant_config, f"{prefix}.mlp")
+        self.one_kernel = takes_epilogue(
+            self.self_attn.o_proj, "o_proj", "DyHT, the residual and DyHT"
+        )
 
     def forward(
         self, positions: torch.Tensor, hidden_states: torch.Tensor, residual: torch.Tensor | None
@@ -230,14 +241,18 @@ class AsyncTDecoderLayer(nn.Module):
             hidden_states = self.input_layernorm(hidden_states)
         else:
             hidden_states, residual = self.input_layernorm(hidden_states, residual)
-        post_attn, pre_mlp = self.post_attn_layernorm, self.pre_mlp_layernorm
-        hidden_states, residual = fused_ops().post_attn_pre_mlp_uclip_out(
-            self.self_attn(positions, hidden_states),
-            residual,
-            post_attn.alpha,
-            post_attn.gamma,
-            pre_mlp.alpha,
-            pre_mlp.gamma,
-            *pre_mlp.clip,
-        )
+        heads = self.self_attn(positions, hidden_states)
+        hidden_states, residual = self._after_attention(heads, residual)
         return self.mlp(hidden_states), residual
+
+    def _after_attention(
+        self, heads: torch.Tensor, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output projection, DyHT_post, residual and DyHT_mlp: ([T, hidden], new residual)."""
+        o_proj = self.self_attn.o_proj
+        post_attn, pre_mlp = self.post_attn_layernorm, self.pre_mlp_layernorm
+        dyht = (post_attn.alpha, post_attn.gamma, pre_mlp.alpha, pre_mlp.gamma, *pre_mlp.clip)
+        if self.one_kernel:
+            return asynct_kernels.linear_add_uclip(heads, o_proj.weight, residual, *dyht)
+        output, _ = o_proj(heads)
+        return fused_ops().post_attn_pre_mlp_uclip_out(output, residual, *dyht)

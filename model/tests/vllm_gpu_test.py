@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from asynct_kernels import gemm
 from asynct_vllm import counters, kernel_work
 from asynct_vllm.settings import settings
 from random_checkpoint import random_config, random_tensors, save_checkpoint
@@ -78,6 +79,18 @@ def test_each_step_is_served_as_planned_and_right(case, checkpoint, monkeypatch)
     # Scheduled ahead of its answers, a request may run a few steps past its end.
     tokens = sum(len(output.prompt_token_ids) + STEPS - 1 for output in missed)
     assert tokens <= sum(hits.tokens for hits in counted.values()) <= tokens + 3 * len(prompts)
+
+
+def test_projections_may_compute_what_follows_them(checkpoint, monkeypatch):
+    """One kernel for each, in steps and graphs of every size: the plan wants large ones."""
+    rows = set()
+    monkeypatch.setattr(gemm, "fuses", lambda count, *_: not rows.add(count))
+    with engine(checkpoint, **GPU, enforce_eager=False) as llm:
+        outputs = generate(llm, random_prompts(PROMPT_LENGTHS))
+    assert len(rows) > 3
+    error, plain = errors(checkpoint, outputs)
+    print(f"one kernel: dlogprob {error:.1e}, of plain bfloat16 {plain:.1e}")
+    assert error <= 2 * plain
 
 
 def test_broken_attention_shows(checkpoint, monkeypatch):

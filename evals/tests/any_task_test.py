@@ -3,7 +3,10 @@
 import functools
 import io
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import lm_eval.tasks
 import pytest
@@ -71,6 +74,18 @@ def test_an_interrupted_run_goes_on_where_it_was(home, monkeypatch, engine):
     whole = json.loads(other.read_text())
     assert (whole["computed"], whole["kept"]) == (36, 0)
     assert whole["results"] == report["results"]
+
+
+def test_the_program_runs_by_itself(home):
+    """As users start it: what it sets in the environment comes before any import."""
+    write(home / "arc.jsonl", arc(2))
+    done = subprocess.run(
+        [sys.executable, any_task.__file__, "--tasks=arc_easy", "--data=arc_easy=arc.jsonl",
+         "--num_fewshot=0", "--max_length=256"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "acc" in done.stdout
 
 
 def test_tasks_that_generate(home):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from typing import Any
 
@@ -15,6 +16,11 @@ from asynct_evals.engines import Generation
 _CPU = {"enforce_eager": True, "max_num_seqs": 16, "max_num_batched_tokens": 2048}
 
 
+# Where bars are off vLLM must not be asked for one: it divides by the time that its bar has taken.
+# lm-eval asks for it unless batches have a size; this one is never reached.
+_ALL = 2**31
+
+
 class VLLMEngine(VLLM):
     """lm-eval's vLLM model that keeps the tokens of what it generates."""
 
@@ -24,7 +30,7 @@ class VLLMEngine(VLLM):
             pretrained=str(model),
             dtype=dtype,
             max_model_len=max_length,
-            batch_size="auto",
+            batch_size=_ALL if os.environ.get("TQDM_DISABLE") == "1" else "auto",
             use_tqdm_on_load=False,
             **(({} if torch.cuda.is_available() else _CPU) | options),
         )

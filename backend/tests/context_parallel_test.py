@@ -7,8 +7,11 @@ import torch
 from comparison import TOLERANCE, every_path, random_gate
 from sharded_run import Case, ShardedRun
 
+from asynct_vllm import builder
+from asynct_vllm.context_parallel import builder as context_parallel_builder
 from asynct_vllm.context_parallel.shard import Shard
 from asynct_vllm.kv_cache import NO_SLOT
+from asynct_vllm.plan import PREFILL_FRESH, Plan
 from asynct_vllm.settings import Settings
 
 
@@ -69,6 +72,34 @@ def test_a_broken_share_shows(broken, seed, monkeypatch):
 def test_half_precision_costs_a_rounding_a_rank(seed):
     case = Case(ranks=4, interleave=16, heads=8, dtype=torch.bfloat16)
     assert run(case, random.Random(seed)) <= 4 * torch.finfo(torch.bfloat16).eps
+
+
+def _reference_serves(monkeypatch, fresh: str = "reference") -> None:
+    """The reference kernel, which runs anywhere, stands in for those of a GPU."""
+    monkeypatch.setattr(builder, "plan", lambda shape, *_: Plan(
+        None, "reference" if shape.num_decodes else None,
+        (fresh if shape.fresh else "reference") if shape.num_prefills else None, "a test"))
+
+
+def test_kernels_add_up(seed, monkeypatch):
+    """Chunks are served token by token, in calls of some tokens each."""
+    _reference_serves(monkeypatch)
+    monkeypatch.setattr(context_parallel_builder, "_CALL_TOKENS", 7)
+    case = Case(ranks=2, interleave=4, dtype=torch.bfloat16)
+    assert run(case, random.Random(seed)) <= 4 * torch.finfo(torch.bfloat16).eps
+
+
+def test_fresh_prompts_need_no_other_rank(seed, monkeypatch):
+    _reference_serves(monkeypatch, PREFILL_FRESH)
+    sharded = ShardedRun(Case(ranks=3, heads=6), random_gate(6), [9, 70, 3], Settings())
+    sharded.seen[0] = 8
+    work = sharded.ranks[1].build(sharded.advance([1, 70, 3])[0]).work
+    assert work.tokens == 1
+    (decodes,), (prompts,) = work.partial.calls, work.fresh.calls
+    assert decodes.seq_lens.tolist() == sharded.ranks[1].builder.rows.lengths[:1].tolist()
+    assert prompts.rows == slice(1, 74) and prompts.fresh
+    assert prompts.seq_lens.tolist() == [70, 3]
+    assert prompts.block_table.shape[1] == 3 * sharded.table.shape[1]  # the ranks' room together
 
 
 def test_padded_rows_store_and_see_nothing(seed):

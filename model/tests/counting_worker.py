@@ -7,5 +7,6 @@ class CountingWorker:
     """Adds to vLLM's worker, for `LLM.collective_rpc`."""
 
     def attention_tokens(self) -> dict[str, int]:
-        """Tokens by path, of this process; where keys are shared, those that it owns."""
+        """Tokens by path, of this process's steps; where keys are shared, of those that fill some
+        of its own slots."""
         return {path: hits.tokens for path, hits in counters.snapshot().items()}

@@ -7,6 +7,7 @@ from vllm.config import VllmConfig
 from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import AttentionSpec
 
+from asynct_kernels.attention.decode import schedule_bytes, segment_keys
 from asynct_vllm import builder
 from asynct_vllm.builder import AsyncTMetadataBuilder
 from asynct_vllm.context_parallel.rows import StepRows
@@ -14,7 +15,7 @@ from asynct_vllm.context_parallel.shard import Shard, shard_of
 from asynct_vllm.context_parallel.work import SharedWork
 from asynct_vllm.kernel_work import KernelCall, KernelWork
 from asynct_vllm.metadata import AsyncTMetadata
-from asynct_vllm.plan import PREFILL_FRESH, Plan, StepShape
+from asynct_vllm.plan import DECODE_PAGED, PREFILL_FRESH, Plan, StepShape
 from asynct_vllm.torch_paths import TorchWork
 
 # Tokens of a prompt that one call of a decode kernel serves; bounds its workspace.
@@ -121,16 +122,31 @@ class ContextParallelMetadataBuilder(AsyncTMetadataBuilder):
         decodes = dataclasses.replace(step_plan, prefill=None)
         calls = super()._kernel_work(decodes, over_rows, shape, num_decode_tokens).calls
         if step_plan.prefill is not None:
-            calls += tuple(
-                self._token_call(step_plan.prefill, common,
-                                 slice(first, min(first + _CALL_TOKENS, shape.num_tokens)))
-                for first in range(num_decode_tokens, shape.num_tokens, _CALL_TOKENS))
+            calls += self._token_calls(
+                step_plan.prefill, common, range(num_decode_tokens, shape.num_tokens))
         return SharedWork(KernelWork(calls), shape.num_tokens, KernelWork(()))
+
+    def _token_calls(
+        self, kernel: str, common: CommonAttentionMetadata, tokens: range
+    ) -> tuple[KernelCall, ...]:
+        """Calls for tokens of chunks, each a request of its own. They share their workspace."""
+        calls = [
+            self._token_call(kernel, common, slice(first, min(first + _CALL_TOKENS, tokens.stop)))
+            for first in tokens[::_CALL_TOKENS]]
+        if kernel != DECODE_PAGED:
+            return tuple(calls)
+        least = max(
+            schedule_bytes(
+                requests, heads=self.impl.attended_heads, kv_heads=self.impl.num_kv_heads,
+                head_dim=self.impl.head_size, max_seq_len=calls[0].max_seq_len,
+                segment_keys=segment_keys(requests))
+            for requests in {call.seq_lens.shape[0] for call in calls})
+        workspace = torch.empty(least, dtype=torch.uint8, device=self.device)
+        return tuple(dataclasses.replace(call, workspace=workspace) for call in calls)
 
     def _token_call(
         self, kernel: str, common: CommonAttentionMetadata, rows: slice
     ) -> KernelCall:
-        """A call for tokens of chunks, each a request of its own."""
         tokens = rows.stop - rows.start
         return KernelCall(
             kernel=kernel,

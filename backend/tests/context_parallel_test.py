@@ -5,10 +5,12 @@ import random
 import pytest
 import torch
 from comparison import TOLERANCE, every_path, random_gate
-from sharded_run import Case, ShardedRun
+from sharded_run import Case, ShardedRun, vllm_config
 
 from asynct_vllm import builder
 from asynct_vllm.context_parallel import builder as context_parallel_builder
+from asynct_vllm.context_parallel import impl as context_parallel_impl
+from asynct_vllm.context_parallel.impl import ContextParallelImpl
 from asynct_vllm.context_parallel.shard import Shard
 from asynct_vllm.kv_cache import NO_SLOT
 from asynct_vllm.plan import PREFILL_FRESH, Plan
@@ -123,6 +125,22 @@ def test_bytes(ranks, interleave, seed):
     row = 8 // ranks * 32 * 4
     for rank, before in zip(sharded.ranks, sent):
         assert rank.group.bytes_sent - before == 2 * 2 * (ranks - 1) * row
+
+
+@pytest.mark.parametrize("part,changes,words", (
+    ("parallel_config", {"tensor_parallel_size": 3}, "decode_context_parallel_size=2"),
+    ("parallel_config", {"dcp_comm_backend": "a2a"}, "dcp_comm_backend='a2a'"),
+    ("parallel_config", {"data_parallel_size": 2}, "data_parallel_size=2"),
+    (None, {"kv_transfer_config": object()}, "kv_transfer_config is given"),
+    (None, {"speculative_config": object()}, "speculative_config is given"),
+))
+def test_refuses_what_would_be_wrong(part, changes, words, monkeypatch):
+    config = vllm_config(Case())
+    for name, value in changes.items():
+        setattr(config if part is None else getattr(config, part), name, value)
+    monkeypatch.setattr(context_parallel_impl, "get_current_vllm_config", lambda: config)
+    with pytest.raises(ValueError, match=f"cannot share keys among ranks: {words}"):
+        ContextParallelImpl(4, 32, 1 / 32, 1, gate=random_gate(4))
 
 
 @pytest.mark.parametrize("interleave,rows", ((1, 32), (2, 32), (4, 24), (8, 20), (16, 18)))

@@ -61,6 +61,20 @@ class Case:
     device: str = "cpu"
 
 
+def vllm_config(case: Case) -> SimpleNamespace:
+    """What a layer and a builder read of vLLM's configuration."""
+    return SimpleNamespace(
+        parallel_config=SimpleNamespace(
+            decode_context_parallel_size=case.ranks, tensor_parallel_size=case.ranks,
+            cp_kv_cache_interleave_size=case.interleave, dcp_comm_backend="ag_rs",
+            data_parallel_size=1),
+        model_config=SimpleNamespace(dtype=case.dtype, get_total_num_kv_heads=lambda: 1),
+        device_config=SimpleNamespace(device=torch.device(case.device)),
+        scheduler_config=SimpleNamespace(
+            max_num_batched_tokens=_MOST_TOKENS, max_num_seqs=_MOST_REQUESTS),
+        kv_transfer_config=None, speculative_config=None, num_speculative_tokens=0)
+
+
 class Rank:
     """One rank: its layer, its builder and its cache, poisoned where nothing is stored."""
 
@@ -70,16 +84,7 @@ class Rank:
         mine = dataclasses.replace(gate, **{
             name: getattr(gate, name).chunk(case.ranks)[rank]
             for name in ("sigma", "alpha", "gamma")})
-        config = SimpleNamespace(
-            parallel_config=SimpleNamespace(
-                decode_context_parallel_size=case.ranks, tensor_parallel_size=case.ranks,
-                cp_kv_cache_interleave_size=case.interleave, dcp_comm_backend="ag_rs",
-                data_parallel_size=1),
-            model_config=SimpleNamespace(dtype=case.dtype, get_total_num_kv_heads=lambda: 1),
-            device_config=SimpleNamespace(device=torch.device(case.device)),
-            scheduler_config=SimpleNamespace(
-                max_num_batched_tokens=_MOST_TOKENS, max_num_seqs=_MOST_REQUESTS),
-            kv_transfer_config=None, speculative_config=None, num_speculative_tokens=0)
+        config = vllm_config(case)
         with self._in_group(config):
             self.impl = ContextParallelImpl(
                 heads, case.size, mine.score_scale(case.size), 1, gate=mine)

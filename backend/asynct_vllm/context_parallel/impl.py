@@ -17,7 +17,7 @@ from asynct_vllm.metadata import LayerTensors
 
 
 class ContextParallelImpl(AsyncTImpl):
-    """Writes a rank's rows itself, for vLLM's slots know no halo, and adds up what ranks compute."""
+    """Writes a rank's rows itself, for vLLM's slots know no halo; sums what the ranks compute."""
 
     # vLLM asks this of any layer under decode context parallelism; there is no log-sum-exp here.
     can_return_lse_for_decode = True

@@ -107,7 +107,8 @@ def summarise(steps: Sequence[Step], layers: int) -> dict[str, dict]:
     Returns:
       For each phase: `steps` (how many), `tokens`; mean microseconds a step `span_us` (first kernel
       to last), `busy_us`; median `gap_us` (last kernel to the next step's first; None after the
-      last step); a step's `launches`, `in_graph` (of them, nodes of a CUDA graph) and
+      last step), `graph_us_per_layer` (mean from the first to the last kernel of a graph, by the
+      layers; None without one); a step's `launches`, `in_graph` (of them, nodes of a CUDA graph) and
       `launches_per_layer`; `kinds`: kind -> {us, launches}; `kernels`: a row per name, slowest first.
     """
     gaps = {id(step): after.start - step.end for step, after in zip(steps, steps[1:])}
@@ -124,6 +125,20 @@ def summarise(steps: Sequence[Step], layers: int) -> dict[str, dict]:
 
 def _tokens(step: Step) -> int:
     return step.context_tokens + step.generation_tokens
+
+
+def full_step(steps: Sequence[Step]) -> Step:
+    """The first decode of the most tokens; where there is no decode, such a step."""
+    decodes = [step for step in steps if step.phase == "decode"]
+    return max(decodes or steps, key=_tokens)
+
+
+def _graph_span(steps: list[Step], layers: int) -> float | None:
+    replays = [[work for work in step.work if work.in_graph] for step in steps]
+    if not all(replays):
+        return None
+    return statistics.fmean(max(work.end for work in replay) - min(work.start for work in replay)
+                            for replay in replays) / layers
 
 
 def _summarise_phase(steps: list[Step], layers: int, tokens: int, gaps: list[float]) -> dict:
@@ -143,6 +158,7 @@ def _summarise_phase(steps: list[Step], layers: int, tokens: int, gaps: list[flo
         "span_us": statistics.fmean(step.end - step.start for step in steps),
         "busy_us": statistics.fmean(busy(step.work) for step in steps),
         "gap_us": statistics.median(gaps) if gaps else None,
+        "graph_us_per_layer": _graph_span(steps, layers),
         "launches": sum(launches.values()),
         "in_graph": sum(work.in_graph for step in steps for work in step.work) / count,
         "launches_per_layer": sum(int(n / layers + 0.01) for n in launches.values()),

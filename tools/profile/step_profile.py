@@ -2,8 +2,8 @@
 
 Runs a model on fixed workloads, in vLLM as users run it (engine in its own process, CUDA graphs,
 async scheduling), and says for each: the wall time without a profiler, then, from a profiled slice,
-GPU busy time by kind of kernel, kernel launches a layer, idle time inside a step and the gap between
-steps. Without --model, it is Qwen3's 1.7B shape on random weights and FlashAttention-3, the softmax
+GPU busy time by kind of kernel, kernel launches a layer, idle time inside a step, the gap between
+steps, and the span of a graph's replay a layer. It draws the timeline of one step of each. Without --model, it is Qwen3's 1.7B shape on random weights and FlashAttention-3, the softmax
 model that AsyncT is compared with.
 """
 
@@ -23,6 +23,7 @@ from rich.table import Table
 
 import gpu_trace
 import qwen3_shape
+import timeline
 from kernel_kinds import KINDS
 from machine import describe_run
 from scenarios import SCENARIOS, Scenario
@@ -86,11 +87,13 @@ def print_scenario(console: Console, result: dict[str, Any]) -> None:
 
 
 def _phase_title(phase: str, summary: dict[str, Any]) -> str:
+    graph = ("" if summary["graph_us_per_layer"] is None else
+             f"; a graph's replay {summary['graph_us_per_layer']:.1f} us a layer")
     gap = "none" if summary["gap_us"] is None else f"{summary['gap_us']:.0f} us"
     return (f"{phase}: {summary['steps']} step(s) of {summary['tokens']} tokens; first to last kernel "
             f"{summary['span_us']:.0f} us, GPU busy {summary['busy_us']:.0f} us, gap after it {gap}; "
             f"{summary['launches']:.0f} launches, {summary['in_graph']:.0f} of them in a graph, "
-            f"{summary['launches_per_layer']} a layer")
+            f"{summary['launches_per_layer']} a layer{graph}")
 
 
 def main(_) -> None:
@@ -100,6 +103,7 @@ def main(_) -> None:
         raise app.UsageError(f"--scenarios has {unknown}: must be of {list(SCENARIOS)}")
     seed = secrets.randbelow(2**31) if _SEED.value is None else _SEED.value
     seeds = itertools.count(seed)
+    target = user_path(_OUTPUT.value).absolute()
     chosen = [SCENARIOS[name] for name in _SCENARIOS.value]
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(_MODEL.value or qwen3_shape.write(pathlib.Path(folder)))
@@ -122,10 +126,12 @@ def main(_) -> None:
                               s.generation_tokens] for s in steps],
                 "phases": gpu_trace.summarise(steps, engine.layers)})
             print_scenario(console, results[-1])
+            picture = target.with_name(f"{target.stem}_{scenario.name}.png")
+            timeline.draw(gpu_trace.full_step(steps), f"{scenario.name}: one step", picture)
+            console.print(f"wrote {picture}")
     report = {"machine": describe_run(), "model": _MODEL.value or "qwen3-1.7b-shape",
               "quantization": _QUANTIZATION.value, "seed": seed, "startup_s": startup,
               "scenarios": results}
-    target = user_path(_OUTPUT.value).absolute()
     target.write_text(json.dumps(report, indent=1) + "\n")
     console.print(f"wrote {target}")
 

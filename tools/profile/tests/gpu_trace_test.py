@@ -56,6 +56,10 @@ def test_summary_of_decode_steps(tmp_path, rng):
     assert decode["busy_us"] == pytest.approx(3 * 25.0 + 5.0 + 500.0)
     # From the end of the sampler, at `gap` - 10 before the next step's mark, to its first kernel.
     assert decode["gap_us"] == pytest.approx((100.0 + 120.0) / 2)
+    # From the first layer's GEMM, at 10, to the end of the third's attention, at 155.
+    assert decode["graph_us_per_layer"] == pytest.approx(145.0 / LAYERS)
+    assert gpu_trace.summarise(steps, LAYERS)["prefill"]["graph_us_per_layer"] is None
+    assert gpu_trace.full_step(steps) is steps[1] and gpu_trace.full_step(steps[:1]) is steps[0]
     assert decode["launches"] == 2 * LAYERS + 2
     assert decode["launches_per_layer"] == 2
     assert decode["in_graph"] == 2 * LAYERS

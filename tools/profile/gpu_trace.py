@@ -108,8 +108,9 @@ def summarise(steps: Sequence[Step], layers: int) -> dict[str, dict]:
       For each phase: `steps` (how many), `tokens`; mean microseconds a step `span_us` (first kernel
       to last), `busy_us`; median `gap_us` (last kernel to the next step's first; None after the
       last step), `graph_us_per_layer` (mean from the first to the last kernel of a graph, by the
-      layers; None without one); a step's `launches`, `in_graph` (of them, nodes of a CUDA graph) and
-      `launches_per_layer`; `kinds`: kind -> {us, launches}; `kernels`: a row per name, slowest first.
+      layers; None without one); a step's `launches`, `in_graph` (of them, nodes of a CUDA graph)
+      and `launches_per_layer`; `kinds`: kind -> {us, launches}; `kernels`: a row per name, slowest
+      first.
     """
     gaps = {id(step): after.start - step.end for step, after in zip(steps, steps[1:])}
     phases = {}

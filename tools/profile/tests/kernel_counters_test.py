@@ -47,13 +47,14 @@ def test_it_counts_the_named_kernel_of_a_command(ncu, tmp_path, capsys):
     assert arguments[arguments.index("--launch-count") + 1] == "2"
     printed = capsys.readouterr().out
     assert "0: Decode<128, 4>" in printed and "1: Decode<64, 2>" in printed
-    time, hits = ([cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()
-                  if line.startswith(("│ time", "│ L2 hits")))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
+    time, hits = (row for row in rows if row[:1] in (["time"], ["L2 hits"]))
     assert time == ["time", "41.5 us", "9 us"] and hits == ["L2 hits", "12.25 %", "-"]
 
 
 def test_a_kernel_that_was_not_launched_is_told(ncu):
-    ncu.write_text(ncu.read_text().replace("""print('"0""", """#""").replace("""print('"1""", """#"""))
+    ncu.write_text("".join(line for line in ncu.read_text().splitlines(keepends=True)
+                           if "Decode<" not in line))
     with pytest.raises(SystemExit, match="counted nothing. It said:\n==PROF=="):
         run("--", "true")
 

@@ -15,8 +15,8 @@ red() {
   grep -q "^smoke: $2: log-probabilities are off" "$folder/log"
 }
 
-for source in decode_paged wgmma_bf16 gather_pages uclip_norm fused_add_uclip_norm qk_uclip_norm \
-  post_attn_pre_mlp_uclip_out relu_and_mul; do
+for source in decode_paged wgmma_bf16 qk_norm_rope_cache uclip_norm fused_add_uclip_norm \
+  post_attn_pre_mlp_uclip_out relu_and_mul linear_add_uclip linear_relu_and_mul; do
   step red "$source" eager
 done
 step red mma mma

@@ -1,6 +1,5 @@
 // y = relu(gate) * up
 
-#include "asynct/broken.h"
 #include "asynct/dyht.cuh"
 #include "asynct/launch.h"
 #include "asynct/launch_rows.cuh"
@@ -38,9 +37,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock, kBlocksPerMultiprocessor)
         Unpack(in.gate, values);
         Unpack(in.up, factors);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i) {
-          values[i] = kBroken ? values[i] * factors[i] : MaxNaN(values[i], 0.0f) * factors[i];
-        }
+        for (int i = 0; i < kSize; ++i) values[i] = MaxNaN(values[i], 0.0f) * factors[i];
         StoreVector(y + row * params.channels, Pack<T>(values));
       });
 }

@@ -12,6 +12,7 @@ namespace asynct {
 
 // The larger of the two, or NaN if either is NaN (fmaxf would drop it).
 __device__ __forceinline__ float MaxNaN(float a, float b) {
+  if (kBroken) return a;
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
@@ -26,7 +27,6 @@ __device__ __forceinline__ float MinNaN(float a, float b) {
 
 __device__ __forceinline__ float DyHTOf(float x, float alpha, float gamma, float clip_min,
                                         float clip_max) {
-  if (kBroken) return __fmul_rn(gamma, __fmul_rn(alpha, x));
   return __fmul_rn(gamma, MinNaN(MaxNaN(__fmul_rn(alpha, x), clip_min), clip_max));
 }
 

@@ -35,7 +35,7 @@ class Rung:
 # From the slowest. All but the last are timed on a part, and share the card's memory with it.
 CPU_RUNGS = {
     "Hugging Face": Rung(None, part=16),
-    **{name: Rung({"VLLM_HP1_TORCH_PATH": name}, _EAGER, part=32) for name in get_args(TorchPath)},
+    **{name: Rung({"VLLM_HP1_TORCH_PATH": name}, _EAGER, part=16) for name in get_args(TorchPath)},
 }
 RUNGS = CPU_RUNGS | {
     "Triton": Rung({"VLLM_HP1_USE_CUDA": "0"}, _EAGER, part=128),

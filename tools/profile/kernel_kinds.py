@@ -18,7 +18,8 @@ _PATTERNS = [
                     r"|_apply_write|num_sampled|FillFunctor|arange|cumsum|DeviceScan"),
     ("activation", r"silu|gelu|relu|ReluAndMul|act_and_mul"),
     ("rope", r"rotary|rope|(?=.*cat)(?=.*(sin|cos|index_select|split|chunk|slice|neg))triton"),
-    ("norm", r"rms|layer_norm|layernorm|rsqrt|uclip|Uclip|clamp"),
+    # QkNormRopeCache does the norms, RoPE and the cache write.
+    ("norm", r"rms|layer_norm|layernorm|rsqrt|uclip|Uclip|clamp|QkNormRope"),
     ("quantisation", r"quant|fp8|absmax|amax"),
     ("embedding", r"embedding|indexSelect|gather"),
     ("copy", r"Memcpy|Memset|copy|CatArray|direct_copy|elementwise"),

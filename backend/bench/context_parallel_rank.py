@@ -30,11 +30,11 @@ def measure(ranks: int, rank: int, store: str, settings: dict) -> list[dict]:
         for heads in settings["heads"]:
             shape = Shape(context, ranks, heads, settings["head_dim"], settings["block_size"],
                           settings["interleave"])
-            if rank == 0:
-                print(f"{context} keys, {heads} heads", flush=True)
             sequence = Sequence.make(shape, settings["seed"])
             sides = {name: side(shape, sequence) for name, side in SIDES.items()}
             errors = {name: _error(side) for name, side in sides.items()}
+            if rank == 0:
+                print(f"{context} keys, {heads} heads: errors {errors}", flush=True)
             if any(not error <= settings["tolerance"] for error in errors.values()):
                 raise SystemExit(f"no times: errors {errors} at {shape}")
             times = _times(sides, settings["rounds"])

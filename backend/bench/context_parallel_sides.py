@@ -71,7 +71,7 @@ class Shape:
                 static_forward_context={}, max_cudagraph_capture_size=8,
                 cudagraph_mode=SimpleNamespace(has_full_cudagraphs=lambda: True)),
             attention_config=SimpleNamespace(
-                flash_attn_version=3, flash_attn_max_num_splits_for_cuda_graph=32),
+                flash_attn_max_num_splits_for_cuda_graph=32),
             device_config=SimpleNamespace(device=torch.device("cuda")),
             scheduler_config=SimpleNamespace(max_num_batched_tokens=8, max_num_seqs=8),
             kv_transfer_config=None, speculative_config=None, num_speculative_tokens=0)
@@ -171,22 +171,21 @@ class FlashAttention3:
         self.sequence, self.shape = sequence, shape
         config = shape.config()
         self.scale = shape.head_dim**-0.5
-        with set_current_vllm_config(config):
-            self.impl = flash_attn.FlashAttentionImpl(
-                shape.heads // shape.ranks, shape.head_dim, self.scale, 1, None, None, "auto")
-            builder = flash_attn.FlashAttentionMetadataBuilder(
-                shape.spec(), ["layer"], config, torch.device("cuda"))
-            if self.impl.vllm_flash_attn_version != 3:
-                raise RuntimeError(f"FlashAttention {self.impl.vllm_flash_attn_version}: "
-                                   "must be 3")
-            self.cache_bytes = shape.blocks * shape.spec().page_size_bytes
-            self.kv_cache = torch.empty(
-                shape.blocks, 2, shape.block_size, 1, shape.head_dim, dtype=DTYPE, device="cuda")
-            table = torch.randperm(shape.blocks, device="cuda").to(torch.int32)[None]
-            # Window 1: no halo.
-            _store(self.kv_cache, Shard(rank(), shape.ranks, shape.interleave, 1), table, sequence)
-            self.common = _common(shape, table)
-            self.metadata = builder.build(0, self.common)
+        self.impl = flash_attn.FlashAttentionImpl(
+            shape.heads // shape.ranks, shape.head_dim, self.scale, 1, None, None, "auto")
+        self.impl._dcp_dtype = DTYPE  # which it takes from a whole configuration of vLLM
+        if self.impl.vllm_flash_attn_version != 3:
+            raise RuntimeError(f"FlashAttention {self.impl.vllm_flash_attn_version}: must be 3")
+        builder = flash_attn.FlashAttentionMetadataBuilder(
+            shape.spec(), ["layer"], config, torch.device("cuda"))
+        self.cache_bytes = shape.blocks * shape.spec().page_size_bytes
+        self.kv_cache = torch.empty(
+            shape.blocks, 2, shape.block_size, 1, shape.head_dim, dtype=DTYPE, device="cuda")
+        table = torch.randperm(shape.blocks, device="cuda").to(torch.int32)[None]
+        # Window 1: no halo.
+        _store(self.kv_cache, Shard(rank(), shape.ranks, shape.interleave, 1), table, sequence)
+        self.common = _common(shape, table)
+        self.metadata = builder.build(0, self.common)
         one = torch.ones(1, device="cuda")
         self.layer = SimpleNamespace(_q_scale=one, _k_scale=one, _v_scale=one)
         self.query = sequence.query[:, shape.mine].contiguous()

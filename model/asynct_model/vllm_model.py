@@ -17,7 +17,13 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
     VocabParallelEmbedding,
 )
-from vllm.model_executor.models.interfaces import SupportsLoRA, SupportsPP
+from vllm.model_executor.models.interfaces import (
+    EagleModelMixin,
+    SupportsEagle,
+    SupportsEagle3,
+    SupportsLoRA,
+    SupportsPP,
+)
 from vllm.model_executor.models.utils import (
     AutoWeightsLoader,
     PPMissingLayer,
@@ -33,7 +39,7 @@ from asynct_model.vllm_weights import checked
 
 
 @support_torch_compile
-class AsyncTModel(nn.Module):
+class AsyncTModel(nn.Module, EagleModelMixin):
     """Embedding, this pipeline stage's layers and the final DyHT."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
@@ -77,8 +83,11 @@ class AsyncTModel(nn.Module):
         positions: torch.Tensor,
         intermediate_tensors: IntermediateTensors | None = None,
         inputs_embeds: torch.Tensor | None = None,
-    ) -> torch.Tensor | IntermediateTensors:
-        """input_ids, positions [T] -> hidden states [T, hidden], or the next stage's input."""
+    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]] | IntermediateTensors:
+        """input_ids, positions [T] -> hidden states [T, hidden], or the next stage's input.
+
+        Where an EAGLE-3 head asks for the residual stream after inner layers, that comes along.
+        """
         stage = get_pp_group()
         if not stage.is_first_rank:
             hidden_states = intermediate_tensors["hidden_states"]
@@ -87,16 +96,20 @@ class AsyncTModel(nn.Module):
         else:
             hidden_states = self.embed_input_ids(input_ids)
         residual = None
-        for layer in islice(self.layers, self.start_layer, self.end_layer):
+        inner = self._maybe_add_hidden_state([], self.start_layer, hidden_states, residual)
+        for index, layer in enumerate(
+            islice(self.layers, self.start_layer, self.end_layer), self.start_layer + 1
+        ):
             hidden_states, residual = layer(positions, hidden_states, residual)
+            self._maybe_add_hidden_state(inner, index, hidden_states, residual)
         if not stage.is_last_rank:
             # Added up here: one tensor crosses to the next stage, not two.
             return IntermediateTensors({"hidden_states": hidden_states + residual})
         hidden_states, _ = self.norm(hidden_states, residual)
-        return hidden_states
+        return (hidden_states, inner) if inner else hidden_states
 
 
-class AsyncTForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
+class AsyncTForCausalLM(nn.Module, SupportsLoRA, SupportsPP, SupportsEagle, SupportsEagle3):
     """AsyncT with its language-model head, from the Hugging Face model's own safetensors."""
 
     hf_to_vllm_mapper = WeightsMapper(
@@ -144,7 +157,7 @@ class AsyncTForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         positions: torch.Tensor,
         intermediate_tensors: IntermediateTensors | None = None,
         inputs_embeds: torch.Tensor | None = None,
-    ) -> torch.Tensor | IntermediateTensors:
+    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]] | IntermediateTensors:
         return self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
 
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:

@@ -54,7 +54,7 @@ FEATURES = (
     Feature("preemption", "served", _by("engine", "preempted_requests_resume_as_they_were")),
     Feature("speculation by n-grams", _VERIFIED, _by("speculation", "ngrams")),
     Feature("speculation by a draft model", _VERIFIED, _by("speculation", "a_draft_model")),
-    Feature("speculation by an EAGLE head", _VERIFIED, _by("speculation", "eagle")),
+    Feature("speculation by an EAGLE or EAGLE-3 head", _VERIFIED, _by("speculation", "eagle")),
     Feature("fp8 weights", "served on GPUs", _by("fp8", "weights")),
     Feature("fp8 KV cache (`fp8`, `fp8_e4m3`)",
             "served, with scales of 1, or the checkpoint's, a tensor or a head",

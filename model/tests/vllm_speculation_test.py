@@ -23,32 +23,44 @@ _SETTINGS = dict(
 )
 
 
+# The layers after which an EAGLE-3 head reads the residual stream.
+INNER_LAYERS = (1, 3, 5)
+
+
 @pytest.fixture
-def eagle_head(tmp_path: Path, seed: int) -> Path:
+def eagle_head(method: str, tmp_path: Path, seed: int) -> Path:
     """One Llama layer of random weights, whose drafts are as good as none."""
     target = AsyncTConfig.from_pretrained(TINY)
     fields = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
               "num_key_value_heads", "head_dim", "max_position_embeddings")
     config = LlamaConfig(
         **{field: getattr(target, field) for field in fields}, num_hidden_layers=1,
-        architectures=["LlamaForCausalLM"], dtype="bfloat16",
+        dtype="bfloat16",
+        architectures=["LlamaForCausalLMEagle3" if method == "eagle3" else "LlamaForCausalLM"],
+        eagle_aux_hidden_state_layer_ids=INNER_LAYERS,
     )
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = (heads * config.head_dim
                      for heads in (config.num_attention_heads, config.num_key_value_heads))
+    layer = "midlayer" if method == "eagle3" else "layers.0"
+    # An EAGLE-3 head's layer reads embeddings beside what it has of the model.
+    read = 2 * hidden if method == "eagle3" else hidden
     shapes = {
-        "fc": (hidden, 2 * hidden),
-        "layers.0.self_attn.q_proj": (queries, hidden),
-        "layers.0.self_attn.k_proj": (keys, hidden),
-        "layers.0.self_attn.v_proj": (keys, hidden),
-        "layers.0.self_attn.o_proj": (hidden, queries),
-        "layers.0.mlp.gate_proj": (inner, hidden),
-        "layers.0.mlp.up_proj": (inner, hidden),
-        "layers.0.mlp.down_proj": (hidden, inner),
+        "fc": (hidden, (len(INNER_LAYERS) if method == "eagle3" else 2) * hidden),
+        f"{layer}.self_attn.q_proj": (queries, read),
+        f"{layer}.self_attn.k_proj": (keys, read),
+        f"{layer}.self_attn.v_proj": (keys, read),
+        f"{layer}.self_attn.o_proj": (hidden, queries),
+        f"{layer}.mlp.gate_proj": (inner, hidden),
+        f"{layer}.mlp.up_proj": (inner, hidden),
+        f"{layer}.mlp.down_proj": (hidden, inner),
     }
     tensors = {f"{name}.weight": torch.randn(shape) * shape[1] ** -0.5
                for name, shape in shapes.items()}
-    tensors["layers.0.post_attention_layernorm.weight"] = torch.ones(hidden)
+    norms = [f"{layer}.post_attention_layernorm"]
+    if method == "eagle3":
+        norms += [f"{layer}.input_layernorm", f"{layer}.hidden_norm", "norm"]
+    tensors |= {f"{name}.weight": torch.ones(hidden) for name in norms}
     folder = tmp_path / "eagle"
     folder.mkdir()
     config.save_pretrained(folder)
@@ -99,7 +111,8 @@ def test_a_draft_model(seed):
     assert counts["accepted_tokens"] > 0.8 * counts["draft_tokens"]
 
 
-def test_eagle(eagle_head, seed):
+@pytest.mark.parametrize("method", ("eagle", "eagle3"))
+def test_eagle(method, eagle_head, seed):
     """Nearly nothing is accepted: what was written for rejected tokens is never seen."""
-    counts = verify(dict(method="eagle", model=str(eagle_head)), seed)
+    counts = verify(dict(method=method, model=str(eagle_head)), seed)
     assert counts["draft_tokens"] > TOKENS

@@ -63,9 +63,9 @@ def device_checkpoint(directory: Path, seed: int, **fields) -> Path:
 
 @contextlib.contextmanager
 def device_engine(checkpoint: Path, **settings) -> Iterator[LLM]:
-    """As `vllm_engine.engine`; what serves the attention is counted from the start."""
-    counters.reset()
+    """As `vllm_engine.engine`; what serves the attention is counted from here on."""
     with engine(checkpoint, **{**(_GPU_SETTINGS if ON_GPU else {}), **settings}) as llm:
+        counters.reset()  # vLLM warms up with requests of its own
         yield llm
 
 

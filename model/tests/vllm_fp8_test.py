@@ -22,8 +22,8 @@ FLOAT8 = torch.float8_e4m3fn
 MOST = torch.finfo(FLOAT8).max
 PROMPT_LENGTHS = (1, 3, 16, 33, 150, 300)
 
-# The largest |K| and |V| that the cache can hold: K's are smaller, some of V's are not.
-LARGEST_KEY, LARGEST_VALUE = 3.0, 4.0
+# The largest |K| and |V| that the cache can hold, within a factor of 1.5: some are larger.
+LARGEST_KEY, LARGEST_VALUE = 1.0, 1.5
 
 
 def rounded(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -100,7 +100,9 @@ def test_kv_cache(strategy, tmp_path, seed):
     )
     if strategy != "one":
         unrounded = expected(outputs, device_model(plain, torch.float32))
-        assert root_mean_square(unrounded, exact) > 2 * root_mean_square(served(outputs), exact)
+        effect = root_mean_square(unrounded, exact)
+        print(f"the cache's rounding: dlogprob {effect:.1e}")
+        assert effect > 2 * root_mean_square(served(outputs), exact)
 
 
 def round_products(model: AsyncTForCausalLM) -> None:

@@ -13,7 +13,7 @@ from vllm.inputs import TokensPrompt
 from vllm_engine import TOLERANCE, TOP_K, tops
 
 # Requests, of which SEQUENCES run at a time, in a cache for some of them.
-REQUESTS, SEQUENCES, BLOCKS = (2048, 64, 160) if ON_GPU else (64, 8, 20)
+REQUESTS, SEQUENCES, BLOCKS = (2048, 64, 120) if ON_GPU else (64, 8, 20)
 LONGEST_PROMPT, LONGEST_ANSWER = 96, 64
 PREFIXES, PREFIX = 4, 48
 ABORTED = 0.1

@@ -83,21 +83,24 @@ def verify(speculation: dict, seed: int) -> dict[str, int]:
         outputs = llm.generate(prompts, params, use_tqdm=False)
         counts = {metric.name.removeprefix(METRIC): metric.value for metric in llm.get_metrics()
                   if metric.name in (METRIC + "draft_tokens", METRIC + "accepted_tokens")}
-        check_kernels(llm, sum(len(output.prompt_token_ids) for output in outputs), counts)
+        prompt_tokens = sum(len(output.prompt_token_ids) for output in outputs)
+        check_kernels(llm, prompt_tokens, counts["draft_tokens"])
     print(f"{speculation['method']}: {counts}")
     assert_right(outputs, TINY, speculation["method"])
     return counts
 
 
-def check_kernels(llm: LLM, prompt_tokens: int, counts: dict[str, int]) -> None:
+def check_kernels(llm: LLM, prompt_tokens: int, drafted: int) -> None:
     """On the GPU: decodes of several tokens are replayed, and the decode kernel serves them."""
     if not ON_GPU:
         return
     mode = llm.llm_engine.vllm_config.compilation_config.cudagraph_mode
     assert mode.decode_mode() is CUDAGraphMode.FULL
     served = {name: hits.tokens for name, hits in counters.snapshot().items()}
-    assert served.pop("hp1_decode_paged") > counts["draft_tokens"]
-    assert sum(served.values()) <= prompt_tokens
+    assert served.pop("hp1_decode_paged") > drafted
+    # A draft model that is an AsyncT itself reads prompts too, and drafts with what it has read.
+    own = llm.llm_engine.vllm_config.speculative_config.method == "draft_model"
+    assert own or sum(served.values()) <= prompt_tokens
 
 
 def test_ngrams(seed):

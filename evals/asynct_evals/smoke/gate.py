@@ -24,7 +24,7 @@ from asynct_evals.throughput import contestants, settings
 from asynct_evals.throughput.contestants import Contestant, Contestants
 from asynct_evals.throughput.paired import Interval, alternate
 from asynct_evals.throughput.reference import Reference, Verdict
-from asynct_evals.throughput.remote import Remote, call_apart, remote
+from asynct_evals.throughput.remote import Remote, remote
 
 MIN_ACCURACY = 0.95
 MIN_LONGEST = 1024  # tokens that some problem must come to
@@ -87,7 +87,7 @@ def run(asked: Asked, say: Callable[[str], None], *, commit: str = "",
     """
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sides = call_apart(contestants.prepare, asked.throughput, folder, commit)
+        sides = contestants.prepare(asked.throughput, folder, commit)
         # All start now; what is timed is so at the end, alone.
         judge = stack.enter_context(
             remote(Reference, sides.ours, getattr(torch, asked.throughput.dtype), None))

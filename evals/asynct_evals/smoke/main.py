@@ -18,7 +18,6 @@ import sys
 
 from absl import app, flags
 from rich.console import Console
-from scenarios import Scenario
 from user_path import user_path
 
 from asynct_evals import environment
@@ -38,18 +37,6 @@ _COMMIT = flags.DEFINE_string("commit", "", "The commit, for the report; git is 
 _OUTPUT = flags.DEFINE_string(
     "output", None, "The JSON report (default: results/CARD/smoke.json, from where you are).")
 
-_SHAPE = dict(head_dim=128, max_position_embeddings=32768)
-_GPU_SHAPE = _SHAPE | dict(
-    hidden_size=1024, intermediate_size=3072, num_hidden_layers=6, num_attention_heads=8,
-    num_key_value_heads=4, vocab_size=8192,
-)  # fmt: skip
-_CPU_SHAPE = _SHAPE | dict(
-    hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=2,
-    num_key_value_heads=1, vocab_size=512,
-)  # fmt: skip
-# Prompts around a step's chunks, a page, and one that is longer than all of the problems.
-_GPU_LENGTHS = ((16376, 8), (5000, 8), (1500, 8), (1024, 8), (65, 8), (17, 8), (1, 8))
-_CPU_LENGTHS = ((600, 4), (257, 8), (65, 8), (16, 8), (1, 8))
 _SHOTS = 8
 _PROBLEMS_SEED = 1234  # fixed: the checkpoint is not perfect, and a gate must not depend on luck
 
@@ -62,22 +49,20 @@ def asked(*, gpu: bool):
     """
     from asynct_model import AsyncTConfig
 
-    from asynct_evals.smoke import gate
+    from asynct_evals.smoke import gate, scales
     from asynct_evals.smoke.paths import paths
     from asynct_evals.throughput import settings
 
+    scale = scales.GPU if gpu else scales.CPU
     found = {path.name: path for path in paths(gpu=gpu)}
     names = _PATHS.value or list(found)
     if unknown := [name for name in names if name not in found]:
         raise InputError(f"--paths {','.join(unknown)}: must be of {', '.join(found)}")
     throughput = settings.Settings(
-        gpu=gpu, model="random weights", checkpoint=None, dtype="bfloat16", quantization=None,
-        shape=AsyncTConfig(**(_GPU_SHAPE if gpu else _CPU_SHAPE)),
-        scenarios=(Scenario.uniform("prefill", 8, 2048, 1), Scenario.uniform("decode", 32, 512, 64))
-        if gpu else (Scenario.uniform("both", 2, 64, 8),),
-        rounds=10 if gpu else 2, seconds=0.0, graphs="default" if gpu else "eager",
-        async_scheduling=None, queued=True, full_shape_warm_up=True, attention_zeros=0.7,
-        cache_gib=1.0, profile=False,
+        gpu=gpu, model="random weights", shape=AsyncTConfig(**scale.shape), checkpoint=None,
+        scenarios=scale.timed, rounds=scale.rounds, seconds=0.0, dtype="bfloat16",
+        quantization=None, graphs=scale.graphs, async_scheduling=None, queued=True,
+        full_shape_warm_up=True, attention_zeros=0.7, cache_gib=1.0, profile=False,
         seed=secrets.randbelow(2**31) if _WEIGHTS_SEED.value is None else _WEIGHTS_SEED.value,
     )  # fmt: skip
     memory = {name: throughput.our_options()[name]
@@ -85,14 +70,13 @@ def asked(*, gpu: bool):
     return gate.Asked(
         paths=tuple(found[name] for name in names),
         jobs=_JOBS.value or max(os.cpu_count() // 2, 1),
-        scenario=Scenario("answers", _GPU_LENGTHS if gpu else _CPU_LENGTHS),
-        chunk=1024 if gpu else 256,
-        problems=generated(num_fewshot=_SHOTS, limit=200 if gpu else 4, seed=_PROBLEMS_SEED),
-        evaluation=Settings(TINY_CHECKPOINT, "vllm", _SHOTS, _PROBLEMS_SEED,
-                            options=memory),
+        scenario=scale.answers,
+        chunk=scale.chunk,
+        problems=generated(num_fewshot=_SHOTS, limit=scale.problems, seed=_PROBLEMS_SEED),
+        evaluation=Settings(TINY_CHECKPOINT, "vllm", _SHOTS, _PROBLEMS_SEED, options=memory),
         throughput=throughput,
         timed=_TIME.value,
-        min_speed=_MIN_SPEED.value or (0.8 if gpu else 0.1),
+        min_speed=_MIN_SPEED.value or scale.min_speed,
     )
 
 

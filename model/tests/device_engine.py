@@ -79,23 +79,30 @@ def assert_right(outputs: list[RequestOutput], checkpoint: Path, feature: str) -
     GPU twice as near to the float32 model's as the unpaged bfloat16 model's at the worst. There,
     nothing but CUDA kernels may have served the attention.
     """
-    answers = served(outputs)
-    ours = _allowed(answers, answers)
     if not ON_GPU:
-        error = max_difference(
-            ours, _allowed(expected(outputs, reference_model(checkpoint)), answers))
+        answers = served(outputs)
+        exact = _allowed(expected(outputs, reference_model(checkpoint)), answers)
+        error = max_difference(_allowed(answers, answers), exact)
         print(f"{feature}: max |dlogprob| {error:.1e}")
         # The trained checkpoint's logits are larger than the random ones'.
         assert error < (5 if checkpoint == TINY else 1) * TOLERANCE
         return
+    error, plain = errors(outputs, checkpoint)
+    kernels = counters.snapshot()
+    print(f"{feature}: dlogprob {error:.1e}, of plain bfloat16 {plain:.1e}; by {kernels}")
+    assert error <= 2 * plain
+    assert kernels and all(name.startswith("hp1_") for name in kernels)
+
+
+def errors(outputs: list[RequestOutput], checkpoint: Path) -> tuple[float, float]:
+    """How far vLLM's log-probabilities are from those of the float32 model, and how far the unpaged
+    bfloat16 model's are, which rounds as often: root mean squares."""
+    answers = served(outputs)
     exact, plain = (
         _allowed(expected(outputs, device_model(checkpoint, dtype)), answers)
         for dtype in (torch.float32, torch.bfloat16))
-    error, rounding = root_mean_square(ours, exact), root_mean_square(plain, exact)
-    kernels = counters.snapshot()
-    print(f"{feature}: dlogprob {error:.1e}, of plain bfloat16 {rounding:.1e}; by {kernels}")
-    assert error <= 2 * rounding
-    assert kernels and all(name.startswith("hp1_") for name in kernels)
+    ours = _allowed(answers, answers)
+    return root_mean_square(ours, exact), root_mean_square(plain, exact)
 
 
 def _allowed(logprobs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:

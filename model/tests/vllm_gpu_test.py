@@ -4,28 +4,15 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-import torch
 from asynct_kernels import gemm
 from asynct_vllm import counters, kernel_work
 from asynct_vllm.settings import settings
-from random_checkpoint import random_config, random_tensors, save_checkpoint
-from vllm import RequestOutput
-from vllm_engine import (
-    STEPS,
-    engine,
-    expected,
-    generate,
-    random_prompts,
-    reference_model,
-    root_mean_square,
-    served,
-)
+from device_engine import device_checkpoint, device_engine, errors
+from vllm_engine import STEPS, generate, random_prompts
 
 pytestmark = pytest.mark.gpu
 
 PROMPT_LENGTHS = (1, 2, 3, 15, 16, 17, 65, 127, 300, 520, 900)
-GPU = dict(dtype="bfloat16", max_model_len=1024, max_num_batched_tokens=512,
-           kv_cache_memory_bytes=1 << 30, gpu_memory_utilization=0.05)
 
 WGMMA = {"hp1_decode_paged", "hp1_prefill_wgmma", "hp1_prefill_super_page"}
 
@@ -41,20 +28,7 @@ CASES = {
 
 @pytest.fixture
 def checkpoint(tmp_path: Path, seed: int) -> Path:
-    config = random_config(head_dim=128, hidden_size=256)
-    tensors = random_tensors(config, seed)
-    for name in tensors:
-        if name.endswith("self_attn.alpha"):
-            tensors[name] *= 2  # Scores are narrower by as much as the heads are wider.
-    return save_checkpoint(tmp_path / "checkpoint", config, tensors)
-
-
-def errors(checkpoint: Path, outputs: list[RequestOutput]) -> tuple[float, float]:
-    """How far vLLM's log-probabilities are from those of the float32 model, and how far the unpaged
-    bfloat16 model's are, which rounds as often: root mean squares."""
-    exact, plain = (expected(outputs, reference_model(checkpoint, dtype).cuda())
-                    for dtype in (torch.float32, torch.bfloat16))
-    return root_mean_square(served(outputs), exact), root_mean_square(plain, exact)
+    return device_checkpoint(tmp_path / "checkpoint", seed)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -63,15 +37,14 @@ def test_each_step_is_served_as_planned_and_right(case, checkpoint, monkeypatch)
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     settings.cache_clear()
-    counters.reset()
     prompts = random_prompts(PROMPT_LENGTHS)
-    with engine(checkpoint, **GPU, **options) as llm:
+    with device_engine(checkpoint, **options) as llm:
         missed = generate(llm, prompts)
         counted = counters.snapshot()
         hit = generate(llm, prompts)
     settings.cache_clear()
     for cache, outputs in (("missed", missed), ("hit", hit)):
-        error, plain = errors(checkpoint, outputs)
+        error, plain = errors(outputs, checkpoint)
         print(f"{case}, cache {cache}: dlogprob {error:.1e}, of plain bfloat16 {plain:.1e}")
         assert error <= 2 * plain
     assert all(output.num_cached_tokens for output in hit if len(output.prompt_token_ids) > 128)
@@ -85,10 +58,10 @@ def test_projections_may_compute_what_follows_them(checkpoint, monkeypatch):
     """One kernel for each, in steps and graphs of every size: the plan wants large ones."""
     rows = set()
     monkeypatch.setattr(gemm, "fuses", lambda count, *_: not rows.add(count))
-    with engine(checkpoint, **GPU, enforce_eager=False) as llm:
+    with device_engine(checkpoint, enforce_eager=False) as llm:
         outputs = generate(llm, random_prompts(PROMPT_LENGTHS))
     assert len(rows) > 3
-    error, plain = errors(checkpoint, outputs)
+    error, plain = errors(outputs, checkpoint)
     print(f"one kernel: dlogprob {error:.1e}, of plain bfloat16 {plain:.1e}")
     assert error <= 2 * plain
 
@@ -99,13 +72,13 @@ def test_broken_attention_shows(checkpoint, monkeypatch):
 
     def without_sigma(call, layer, *told):
         if call.max_query_len == 1:
-            gate = dataclasses.replace(layer.gate, sigma=0.0)
+            gate = dataclasses.replace(layer.gate, sigma=layer.gate.sigma * 0)
             layer = dataclasses.replace(layer, gate=gate)
         attend(call, layer, *told)
 
     monkeypatch.setattr(kernel_work.KernelCall, "attend", without_sigma)
-    with engine(checkpoint, **GPU) as llm:
+    with device_engine(checkpoint) as llm:
         outputs = generate(llm, random_prompts(PROMPT_LENGTHS))
-    error, plain = errors(checkpoint, outputs)
+    error, plain = errors(outputs, checkpoint)
     print(f"no sigma: dlogprob {error:.1e}, of plain bfloat16 {plain:.1e}")
     assert error > 4 * plain

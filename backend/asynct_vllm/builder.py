@@ -1,6 +1,7 @@
 """Turns the scheduler's tensors into a step's metadata, once a step for all layers."""
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 from vllm.config import VllmConfig
@@ -35,6 +36,21 @@ _ONE_DECODE = StepShape(
     num_decodes=1, num_prefills=0, fresh=False, num_tokens=1, max_query_len=1, max_seq_len=1)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _PagedDecodes:
+    """Decodes by the paged kernel, alike in every step whose tensors are in the same places.
+
+    Attributes:
+        place: of what vLLM fills for each step.
+        schedule: lists a step's segments.
+        call: of a layer.
+    """
+
+    place: tuple[int, ...]
+    schedule: Callable[[], None]
+    call: KernelCall
+
+
 class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
     """Serves vLLM's model runners V1 and V2; never waits for the device."""
 
@@ -52,11 +68,16 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         layers = vllm_config.compilation_config.static_forward_context
         self.impl: AsyncTImpl = layers[layer_names[0]].impl
         self.layer = _layer_shape(self.impl, vllm_config, kv_cache_spec)
+        # Requests that share blocks may read, by one token, keys of this step: these are then
+        # written before any attention.
+        shared = vllm_config.cache_config.enable_prefix_caching
+        self.normalising = () if shared else NORMALISING_KERNELS
         self.decode_query_len = 1 + vllm_config.num_speculative_tokens
         # Model runner V1 puts requests of so few query tokens first, as V2 always does.
         self.reorder_batch_threshold = self.decode_query_len
         self.decode_rows: DecodeRows | None = None
         self.scheduler: DecodeScheduler | None = None
+        self.paged_decodes: dict[tuple[int, int], _PagedDecodes] = {}  # by requests and tokens
 
     @classmethod
     def get_cudagraph_support(
@@ -85,7 +106,9 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         if common.causal is not True:
             raise ValueError(f"causal={common.causal}: AsyncI attention is causal")
         query_start = tuple(common.query_start_loc_cpu[: common.num_reqs + 1].tolist())
-        num_decodes = _num_decodes(query_start, self.decode_query_len)
+        num_decodes = common.num_reqs
+        if common.max_query_len > self.decode_query_len:
+            num_decodes = _num_decodes(query_start, self.decode_query_len)
         shape = StepShape(
             num_decodes=num_decodes,
             num_prefills=common.num_reqs - num_decodes,
@@ -164,25 +187,35 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
             rows = self.decode_rows.fill(num_tokens, query_start_loc, seq_lens, block_table)
             query_start_loc, seq_lens = rows.query_start_loc, rows.seq_lens
             block_table = rows.block_table
-        call = KernelCall(
-            kernel=kernel,
-            rows=slice(0, num_tokens),
-            block_table=block_table,
-            query_start_loc=query_start_loc,
-            seq_lens=seq_lens,
-            max_query_len=1,
-            max_seq_len=self._room(common),  # Of every replay.
-            **self._norm_rope(kernel, common, slice(0, num_tokens)),
-        )
+
+        def call(**options) -> KernelCall:
+            rows = slice(0, num_tokens)
+            return KernelCall(
+                kernel=kernel, rows=rows, block_table=block_table, query_start_loc=query_start_loc,
+                seq_lens=seq_lens, max_query_len=1,
+                max_seq_len=self._room(common),  # Of every replay.
+                **self._norm_rope(kernel, common, rows), **options)
+
         if kernel != DECODE_PAGED:
-            return call
+            return call()
+        place = tuple(0 if buffer is None else buffer.data_ptr() for buffer in (
+            query_start_loc, seq_lens, block_table, common.slot_mapping, common.positions))
+        key = seq_lens.shape[0], num_tokens
+        if key not in self.paged_decodes or self.paged_decodes[key].place != place:
+            scheduler = self._scheduler(self._room(common))
+            schedule, tuning = scheduler.prepare(query_start_loc, seq_lens)
+            self.paged_decodes[key] = _PagedDecodes(
+                place, schedule, call(workspace=scheduler.workspace, tuning=tuning))
+        self.paged_decodes[key].schedule()
+        return self.paged_decodes[key].call
+
+    def _scheduler(self, max_seq_len: int) -> DecodeScheduler:
         if self.scheduler is None:
             self.scheduler = DecodeScheduler.make(
                 heads=self.impl.attended_heads, kv_heads=self.impl.num_kv_heads,
-                head_dim=self.impl.head_size, max_seq_len=call.max_seq_len,
+                head_dim=self.impl.head_size, max_seq_len=max_seq_len,
                 max_requests=self._most_rows(), device=self.device)
-        tuning = self.scheduler.schedule(query_start_loc, seq_lens)
-        return dataclasses.replace(call, workspace=self.scheduler.workspace, tuning=tuning)
+        return self.scheduler
 
     def _norm_rope(
         self, kernel: str, common: CommonAttentionMetadata, rows: slice
@@ -191,7 +224,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         if self.impl.norm_rope is None:
             return {}
         return dict(slot_mapping=common.slot_mapping[rows], positions=common.positions[rows],
-                    normalises=kernel in NORMALISING_KERNELS)
+                    normalises=kernel in self.normalising)
 
     def _most_rows(self) -> int:
         """Query tokens that the decodes of a step can have."""

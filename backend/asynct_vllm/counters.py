@@ -23,6 +23,7 @@ logger = init_logger(f"vllm.{__name__}")
 
 # Of a step's slots; under context parallelism some of a rank's are -1 in every step.
 _LOOKED_AT = 64
+_MOST_WAITING = 64  # steps; vLLM launches one or two ahead
 
 
 class Hits(NamedTuple):
@@ -32,16 +33,18 @@ class Hits(NamedTuple):
     tokens: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Step:
-    """A step that may be a dummy; `slots` are on the host once `arrived` says so."""
+    """A step that may be a dummy; its `slots` are on the host once `arrived` says so."""
 
-    served: Sequence[tuple[str, int]]
     slots: torch.Tensor
-    arrived: torch.cuda.Event | None
+    arrived: torch.cuda.Event
+    served: Sequence[tuple[str, int]] = ()
+    tokens: int = 0
 
 
-_steps: collections.deque[_Step] = collections.deque()
+_waiting: collections.deque[_Step] = collections.deque()
+_spare: list[_Step] = []
 _totals: dict[str, Hits] = {}
 
 
@@ -52,36 +55,44 @@ def count(served: Sequence[tuple[str, int]], slot_mapping: torch.Tensor) -> None
         served: paths, and how many tokens each serves, padding aside.
         slot_mapping: [T] int64, the tokens' cache slots, negative for none.
     """
-    slots, arrived = slot_mapping[:_LOOKED_AT], None
-    if slots.is_cuda:
-        slots = slots.to("cpu", non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-    _steps.append(_Step(served, slots, arrived))
-    while _steps and (_steps[0].arrived is None or _steps[0].arrived.query()):
-        _add(_steps.popleft())
+    slots = slot_mapping[:_LOOKED_AT]
+    if not slots.is_cuda:
+        _add(served, slots)
+        return
+    step = _spare.pop() if _spare else _Step(
+        torch.empty(_LOOKED_AT, dtype=slots.dtype, pin_memory=True), torch.cuda.Event())
+    step.served, step.tokens = served, slots.shape[0]
+    step.slots[: step.tokens].copy_(slots, non_blocking=True)
+    step.arrived.record()
+    _waiting.append(step)
+    _settle(most=_MOST_WAITING)
 
 
 def snapshot() -> dict[str, Hits]:
     """The totals by path, of paths that served at least one step. Waits for the device."""
-    while _steps:
-        step = _steps.popleft()
-        if step.arrived is not None:
-            step.arrived.synchronize()
-        _add(step)
+    _settle(most=0)
     return dict(sorted(_totals.items()))
 
 
 def reset() -> None:
     """Sets all totals to zero; those that vLLM's metrics show go on."""
-    _steps.clear()
+    _waiting.clear()
     _totals.clear()
 
 
-def _add(step: _Step) -> None:
-    if not (step.slots >= 0).any():
+def _settle(most: int) -> None:
+    """Counts the steps that have arrived, and waits for others while more than `most` are left."""
+    while _waiting and (len(_waiting) > most or _waiting[0].arrived.query()):
+        step = _waiting.popleft()
+        step.arrived.synchronize()
+        _add(step.served, step.slots[: step.tokens])
+        _spare.append(step)
+
+
+def _add(served: Sequence[tuple[str, int]], slots: torch.Tensor) -> None:
+    if not (slots.numpy() >= 0).any():
         return
-    for path, tokens in step.served:
+    for path, tokens in served:
         hits = _totals.get(path, Hits(0, 0))
         _totals[path] = Hits(hits.calls + 1, hits.tokens + tokens)
         if _speaks_for_all_ranks():

@@ -1,10 +1,11 @@
 """What the paged decode kernel is given once a step, for all layers: the list of its segments."""
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 
-from asynct_kernels.attention.decode import schedule_bytes, schedule_decode, segment_keys
+from asynct_kernels.attention.decode import prepare_schedule, schedule_bytes, segment_keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +21,6 @@ class DecodeScheduler:
     head_dim: int
     max_seq_len: int
     workspace: torch.Tensor
-
     @classmethod
     def make(
         cls, *, heads: int, kv_heads: int, head_dim: int, max_requests: int, max_seq_len: int,
@@ -34,19 +34,21 @@ class DecodeScheduler:
         workspace = torch.empty(most, dtype=torch.uint8, device=device)
         return cls(heads, kv_heads, head_dim, max_seq_len, workspace)
 
-    def schedule(self, query_start_loc: torch.Tensor, seq_lens: torch.Tensor) -> dict[str, int]:
-        """Fills the workspace for a step, whose requests may be graph padding.
+    def prepare(
+        self, query_start_loc: torch.Tensor, seq_lens: torch.Tensor
+    ) -> tuple[Callable[[], None], dict[str, int]]:
+        """For steps whose requests these tensors hold, some of them graph padding.
 
         Args:
             query_start_loc: [R + 1] int32.
             seq_lens: [R] int32.
 
         Returns:
-            The tuning of the layers' calls.
+            What fills the workspace for a step, and the tuning of its layers' calls.
         """
         # By the padded batch alone, as a captured graph has it.
         keys = segment_keys(seq_lens.shape[0])
-        schedule_decode(
+        launch = prepare_schedule(
             self.workspace, query_start_loc, seq_lens, heads=self.heads, kv_heads=self.kv_heads,
             head_dim=self.head_dim, max_seq_len=self.max_seq_len, segment_keys=keys)
-        return {"segment_keys": keys, "scheduled": 1}
+        return launch, {"segment_keys": keys, "scheduled": 1}

@@ -18,7 +18,8 @@ PREFILL_KERNELS = (*_WGMMA_KERNELS, "hp1_prefill_mma", "triton_prefill")
 # chunks are: it serves all of them in vLLM's batch-invariant mode.
 INVARIANT_KERNEL = "hp1_prefill_mma"
 
-# Those that do a layer's norms, RoPE and cache write in their own launch.
+# Those that do a layer's norms, RoPE and cache write in their own launch, where no request reads
+# another's keys of the step.
 NORMALISING_KERNELS = ()
 
 DEFAULT_TORCH_PATH: TorchPath = "gather"
@@ -83,32 +84,40 @@ def plan(
         capability: of the CUDA device; None on any other.
         settings: the user's choices.
     """
+    return _plan(shape.num_decodes > 0, shape.num_prefills > 0, shape.fresh,
+                 shape.max_query_len >= settings.wgmma_min_tq, layer, capability, settings)
+
+
+@functools.lru_cache(maxsize=None)  # few, and one is wanted in every step
+def _plan(
+    decodes: bool, prefills: bool, fresh: bool, long: bool, layer: LayerShape,
+    capability: tuple[int, int] | None, settings: Settings
+) -> Plan:
     if settings.torch_path is not None:
         return Plan(settings.torch_path, None, None,
                     f"VLLM_HP1_TORCH_PATH is {settings.torch_path}")
     if settings.batch_invariant:
-        return Plan(None, INVARIANT_KERNEL if shape.num_decodes else None,
-                    INVARIANT_KERNEL if shape.num_prefills else None, "VLLM_BATCH_INVARIANT is 1")
+        return Plan(None, INVARIANT_KERNEL if decodes else None,
+                    INVARIANT_KERNEL if prefills else None, "VLLM_BATCH_INVARIANT is 1")
     decode = _choose(_allowed(DECODE_KERNELS, settings), layer, capability)
-    long = shape.max_query_len >= settings.wgmma_min_tq
     prefill = _choose(
         tuple(name for name in _allowed(PREFILL_KERNELS, settings)
-              if (long or name not in _WGMMA_KERNELS) and (shape.fresh or name != PREFILL_FRESH)),
+              if (long or name not in _WGMMA_KERNELS) and (fresh or name != PREFILL_FRESH)),
         layer, capability)
     if decode.kernel is None or prefill.kernel is None:
         return Plan(DEFAULT_TORCH_PATH, None, None,
                     "no kernel serves: " + "; ".join(decode.passed_over + prefill.passed_over))
-    fresh = "fresh " if shape.fresh else ""
-    reasons = [f"{shape.num_decodes} decodes, {shape.num_prefills} {fresh}prefills of at most "
-               f"{shape.max_query_len} tokens, {shape.max_seq_len} keys"]
-    if shape.num_prefills and not long:
-        reasons.append(f"VLLM_HP1_WGMMA_MIN_TQ is {settings.wgmma_min_tq}")
+    reasons = [*decode.passed_over] if decodes else []
+    if prefills:
+        reasons.append("prompts are fresh" if fresh else "prompts have a prefix")
+        if not long:
+            reasons.append(f"none is as long as VLLM_HP1_WGMMA_MIN_TQ, {settings.wgmma_min_tq}")
+        reasons += prefill.passed_over
     return Plan(
         torch_path=None,
-        decode=decode.kernel if shape.num_decodes else None,
-        prefill=prefill.kernel if shape.num_prefills else None,
-        reason="; ".join(reasons + [*decode.passed_over] * bool(shape.num_decodes)
-                         + [*prefill.passed_over] * bool(shape.num_prefills)))
+        decode=decode.kernel if decodes else None,
+        prefill=prefill.kernel if prefills else None,
+        reason="; ".join(reasons) or "as preferred")
 
 
 def invariance_reasons(

@@ -66,7 +66,8 @@ class Shape:
                 dtype=DTYPE, rswa_window=None, get_total_num_kv_heads=lambda: 1,
                 get_num_kv_heads=lambda parallel: 1, get_head_size=lambda: self.head_dim,
                 get_num_attention_heads=lambda parallel: self.heads // self.ranks),
-            cache_config=SimpleNamespace(cache_dtype="auto", block_size=self.block_size),
+            cache_config=SimpleNamespace(
+                cache_dtype="auto", block_size=self.block_size, enable_prefix_caching=False),
             compilation_config=SimpleNamespace(
                 static_forward_context={}, max_cudagraph_capture_size=8,
                 cudagraph_mode=SimpleNamespace(has_full_cudagraphs=lambda: True)),

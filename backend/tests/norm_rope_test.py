@@ -136,8 +136,22 @@ def test_fresh_prompts_are_read_normed_and_turned(seed, plan_is):
     assert "slot_mapping" not in told.kwargs and "qk_norm_rope" not in told.kwargs
 
 
-def test_a_kernel_that_does_it_itself_is_told_how(seed, monkeypatch):
+@pytest.fixture
+def reference_does_it_itself(monkeypatch):
     monkeypatch.setattr(builder, "NORMALISING_KERNELS", ("reference",))
+
+
+def test_keys_are_written_first_where_requests_may_share_blocks(seed, reference_does_it_itself):
+    raw = RawStep.make((1, 1), (33, 5))
+    raw = dataclasses.replace(raw, step=dataclasses.replace(raw.step, shares_blocks=True))
+    launch = mock.Mock()
+    with mock.patch.object(PreparedCall, "launch", launch):
+        raw.run()
+    (told,) = launch.call_args_list
+    assert torch.equal(told.args[0], raw.step.query) and "qk_norm_rope" not in told.kwargs
+
+
+def test_a_kernel_that_does_it_itself_is_told_how(seed, reference_does_it_itself):
     raw = RawStep.make((1, 1), (33, 5))
     launch = mock.Mock()
     with mock.patch.object(PreparedCall, "launch", launch):

@@ -70,6 +70,7 @@ def vllm_config(case: Case) -> SimpleNamespace:
             data_parallel_size=1),
         model_config=SimpleNamespace(dtype=case.dtype, get_total_num_kv_heads=lambda: 1),
         device_config=SimpleNamespace(device=torch.device(case.device)),
+        cache_config=SimpleNamespace(enable_prefix_caching=False),
         scheduler_config=SimpleNamespace(
             max_num_batched_tokens=_MOST_TOKENS, max_num_seqs=_MOST_REQUESTS),
         kv_transfer_config=None, speculative_config=None, num_speculative_tokens=0)

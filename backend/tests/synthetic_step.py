@@ -72,6 +72,7 @@ class SyntheticStep:
         keys, values: for each request `[seq_len, H_kv, D]`, earlier tokens and this step's.
         layer: vLLM's attention layer, of which only a float8 cache's scales are read.
         speculated: tokens that a decode has beside its one.
+        shares_blocks: whether prefix caching is on.
     """
 
     common: CommonAttentionMetadata
@@ -84,6 +85,7 @@ class SyntheticStep:
     values: list[torch.Tensor]
     layer: SimpleNamespace | None = None
     speculated: int = 0
+    shares_blocks: bool = False
 
     @classmethod
     def make(
@@ -191,6 +193,7 @@ class SyntheticStep:
         """What the builder reads of vLLM's configuration."""
         layers = {"layer": SimpleNamespace(impl=self.impl(GateParams(1.0, 1.0, 1.0)))}
         return SimpleNamespace(
+            cache_config=SimpleNamespace(enable_prefix_caching=self.shares_blocks),
             compilation_config=SimpleNamespace(static_forward_context=layers),
             device_config=SimpleNamespace(device=self.kv_cache.device),
             model_config=SimpleNamespace(dtype=dtype),

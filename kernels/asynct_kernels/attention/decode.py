@@ -4,6 +4,8 @@ The keys are cut into segments of one length, and the segments of a step are lis
 by the kernel's own first launch, or once for all layers by `schedule_decode`.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from asynct_kernels import _C, checks, cuda
@@ -34,7 +36,12 @@ def schedule_bytes(
         max_seq_len=max_seq_len, segment_keys=segment_keys))
 
 
-def schedule_decode(
+def schedule_decode(*args, **kwargs) -> None:
+    """Launches what `prepare_schedule(*args, **kwargs)` returns."""
+    prepare_schedule(*args, **kwargs)()
+
+
+def prepare_schedule(
     workspace: torch.Tensor,
     query_start_loc: torch.Tensor,
     seq_lens: torch.Tensor,
@@ -44,8 +51,9 @@ def schedule_decode(
     head_dim: int,
     max_seq_len: int,
     segment_keys: int,
-) -> None:
-    """Lists a step's segments in `workspace`, for calls of hp1_decode_paged with scheduled=1.
+) -> Callable[[], None]:
+    """Returns the launch that lists a step's segments in `workspace`, for calls of hp1_decode_paged
+    with scheduled=1; it may be called for any number of steps, on any stream of the device.
 
     Every such call names this workspace, has these requests, shapes, max_seq_len and segment_keys,
     and comes later on the same stream. The list stays good until the workspace is written by
@@ -80,10 +88,14 @@ def schedule_decode(
         requests=requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
         max_seq_len=max_seq_len, segment_keys=segment_keys)
     check_workspace(workspace, _C.decode_workspace_bytes(shape), workspace.device)
-    with torch.cuda.device(workspace.device):
-        _C.hp1_decode_schedule(
-            query_start_loc=query_start_loc.data_ptr(), seq_lens=seq_lens.data_ptr(), shape=shape,
-            workspace=workspace.data_ptr(), stream=cuda.current_stream(workspace))
+
+    def launch() -> None:
+        with torch.cuda.device(workspace.device):
+            _C.hp1_decode_schedule(
+                query_start_loc=query_start_loc.data_ptr(), seq_lens=seq_lens.data_ptr(),
+                shape=shape, workspace=workspace.data_ptr(), stream=cuda.current_stream(workspace))
+
+    return launch
 
 
 class DecodePagedKernel(AttentionKernel):

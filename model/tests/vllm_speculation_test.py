@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 from asynct_model import AsyncTConfig
+from asynct_model.vllm_model import AsyncTModel
 from asynct_tiny.problems import generate, prompt
 from asynct_vllm import counters
-from device_engine import GRAPHS, ON_GPU, TINY, assert_right, device_engine
+from device_engine import GRAPHS, ON_GPU, TINY, assert_right, device_engine, device_model
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 from vllm import LLM, SamplingParams
 from vllm.config import CUDAGraphMode
-from vllm_engine import TOP_K
+from vllm.inputs import TokensPrompt
+from vllm_engine import TOP_K, sampling_params
 
 SPECULATED = 3
 TOKENS = 40
@@ -119,3 +121,26 @@ def test_eagle(method, eagle_head, seed):
     """Nearly nothing is accepted: what was written for rejected tokens is never seen."""
     counts = verify(dict(method=method, model=str(eagle_head)), seed)
     assert counts["draft_tokens"] > TOKENS
+
+
+@pytest.mark.parametrize("method", ("eagle3",))
+def test_an_eagle3_head_is_given_the_inner_layers(method, eagle_head, monkeypatch, seed):
+    given, forward = [], AsyncTModel.forward
+
+    def recording(self, *args, **options):
+        result = forward(self, *args, **options)
+        given.append(result[1])
+        return result
+
+    tokens = torch.randint(256, (20,))
+    speculation = dict(method=method, model=str(eagle_head), num_speculative_tokens=SPECULATED)
+    with device_engine(TINY, speculative_config=speculation) as llm:
+        monkeypatch.setattr(AsyncTModel, "forward", recording)
+        prompt = TokensPrompt(prompt_token_ids=tokens.tolist())
+        llm.generate(prompt, sampling_params(), use_tqdm=False)
+    reference = device_model(TINY, torch.float32)
+    exact = reference(tokens[None].to(reference.device), output_hidden_states=True).hidden_states
+    for layer, inner in zip(INNER_LAYERS, given[0], strict=True):
+        error = (inner[: len(tokens)].float() - exact[layer][0]).abs().max()
+        print(f"after {layer} layers: {error:.1e}")
+        assert error < (2**-5 if ON_GPU else 1e-4) * exact[layer].abs().max()

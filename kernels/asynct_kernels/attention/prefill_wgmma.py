@@ -1,8 +1,8 @@
 """Prefill on Hopper by wgmma (csrc/prefill/wgmma*): over pages, or over contiguous keys and values.
 
-One attention kernel, three ways to feed it. Over pages its tiles take the order of keys that pages
-allow; contiguous keys and values allow a better one. Both first launch a small kernel that lists
-the row blocks of the batch, so that nothing but the bounds is needed on the host.
+One attention kernel, three ways to feed it: pages by cp.async, contiguous keys and values by the
+copy engine. All first launch a small kernel that lists the row blocks of the batch, so that nothing
+but the bounds is needed on the host.
 """
 
 import torch

@@ -1,7 +1,5 @@
 // Prefill by wgmma, for Hopper: the host's side.
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 #include "asynct/launch.h"
 #include "asynct/launch_rows.cuh"
@@ -48,14 +46,6 @@ CUtensorMap EncodeMap(const void* data, const int64_t (&sizes)[kRank],
   return map;
 }
 
-// Extents of K and V.
-struct KeyValueShape {
-  int64_t blocks;
-  int64_t slots;
-  int kv_heads;
-  int head_dim;
-};
-
 KeyValueSource MakeSource(const CacheView& view) {
   return {.data = view.data,
           .block_stride = view.block_stride,
@@ -73,30 +63,21 @@ KeyValueSource MakeSource(const HeadsView& view, const CacheView& scales) {
           .scale_stride = scales.scale_stride};
 }
 
-// Encodes the source's map, unless its coordinates would not fit 32 bits: whether it did. The map
-// has dimensions (element, e, q, j, unit): line 8 j + 2 q + e of a box holds key run * q + 2 j + e.
-// A box starts at any slot, by the coordinate of e. Blocks and heads share the last dimension,
-// whose step divides both of their strides.
-bool EncodeKeyValue(KeyValueSource& source, const KeyValueShape& shape, int run) {
-  if (shape.blocks * shape.slots == 0) return false;  // no key at all, and no map of it
-  const int64_t block_stride = shape.blocks > 1 ? source.block_stride : 0;
-  const int64_t head_stride = shape.kv_heads > 1 ? source.head_stride : 0;
-  const int64_t step = std::max<int64_t>(std::gcd(block_stride, head_stride), 8);
-  const int64_t units = (shape.blocks - 1) * (block_stride / step) +
-                        (shape.kv_heads - 1) * (head_stride / step) + 1;
-  if (units > std::numeric_limits<int>::max()) return false;
-  source.block_units = block_stride / step;
-  source.head_units = head_stride / step;
-  const int64_t slot = source.slot_stride;
-  source.map = EncodeMap<5>(source.data, {shape.head_dim, shape.slots, 4, run / 2, units},
-                            {slot, run * slot, 2 * slot, step}, {kLine, 2, 4, run / 2, 1});
-  return true;
+// The map of contiguous rows, in boxes of half a tile of which a thread has `run` keys. It has
+// dimensions (element, e, q, j, head): line 8 j + 2 q + e of a tile holds key run * q + 2 j + e. A
+// box starts at any row, by the coordinate of e.
+CUtensorMap EncodeRows(const HeadsView& view, int64_t rows, const AttentionParams& attention,
+                       int run) {
+  const int64_t row = view.token_stride;
+  return EncodeMap<5>(view.data, {attention.head_dim, rows, 4, run / 2, attention.kv_heads},
+                      {row, run * row, 2 * row, view.head_stride},
+                      {kLine, 2, 4, run / 2 / kFeedingWarps, 1});
 }
 
-int RunOf(int head_dim, Path path) {
+int RunOf(int head_dim, bool fast_gate) {
   int run = 0;
-  WithInstance(head_dim, path, [&]<int kDim, Path kPath>(Instance<kDim, kPath>) {
-    run = Traits<__half, kDim, kPath>::kRun;
+  WithInstance(head_dim, fast_gate, [&]<int kDim, bool kFastGate>(Instance<kDim, kFastGate>) {
+    run = Traits<__half, kDim, kFastGate>::kRun;
   });
   return run;
 }
@@ -106,14 +87,13 @@ constexpr int WorkHeads(int group) { return group % kConsumers == 0 ? kConsumers
 
 constexpr int RowBlockOf(int group) { return kConsumers / WorkHeads(group) * kWarpgroupRows; }
 
-// What both feeds have in common; `fast` is the path where the gate allows it.
-void Launch(const AttentionParams& attention, Params& params, const KeyValueShape& shape, Path fast,
-            int64_t tokens, void* workspace, cudaStream_t stream) {
-  const bool fast_gate = is_fast_gate(attention.gate) && params.key.scale == nullptr;
-  const Path path = fast_gate ? fast : Path::kGeneral;
-  const int run = RunOf(attention.head_dim, path);
-  params.mapped = !params.float8 && EncodeKeyValue(params.key, shape, run) &&
-                  EncodeKeyValue(params.value, shape, run);
+bool HasFastGate(const AttentionParams& attention) {
+  return is_fast_gate(attention.gate) && attention.cache.key.scale == nullptr;
+}
+
+// What pages and rows have in common.
+void Launch(const AttentionParams& attention, Params& params, int64_t tokens, void* workspace,
+            cudaStream_t stream) {
   params.query = EncodeMap<3>(attention.query.data,
                               {attention.head_dim, attention.heads, tokens},
                               {attention.query.head_stride, attention.query.token_stride},
@@ -137,7 +117,8 @@ void Launch(const AttentionParams& attention, Params& params, const KeyValueShap
       MostRowBlocks(tokens, attention.requests, row_block) * params.head_works;
   const auto launch = attention.dtype == DataType::kFloat16 ? LaunchAttention<__half>
                                                             : LaunchAttention<__nv_bfloat16>;
-  launch(params, attention.head_dim, path, std::min<int64_t>(multiprocessors, works), stream);
+  launch(params, attention.head_dim, HasFastGate(attention),
+         std::min<int64_t>(multiprocessors, works), stream);
 }
 
 }  // namespace
@@ -159,8 +140,7 @@ void HP1PrefillWgmma(const AttentionParams& params, int64_t tokens, void* worksp
   launch.block_table = params.block_table;
   launch.table_stride = params.table_stride;
   launch.block_size = cache.block_size;
-  Launch(params, launch, {cache.num_blocks, cache.block_size, params.kv_heads, params.head_dim},
-         Path::kPages, tokens, workspace, stream);
+  Launch(params, launch, tokens, workspace, stream);
 }
 
 void HP1PrefillWgmma(const AttentionParams& params, const KeyValueRows& rows, int64_t tokens,
@@ -169,8 +149,13 @@ void HP1PrefillWgmma(const AttentionParams& params, const KeyValueRows& rows, in
   launch.key = MakeSource(rows.key, params.cache.key);
   launch.value = MakeSource(rows.value, params.cache.value);
   launch.request_rows = rows.request_rows;
-  Launch(params, launch, {1, rows.rows, params.kv_heads, params.head_dim}, Path::kRows, tokens,
-         workspace, stream);
+  launch.mapped = rows.rows > 0;  // there is no map of nothing
+  if (launch.mapped) {
+    const int run = RunOf(params.head_dim, HasFastGate(params));
+    launch.key.map = EncodeRows(rows.key, rows.rows, params, run);
+    launch.value.map = EncodeRows(rows.value, rows.rows, params, run);
+  }
+  Launch(params, launch, tokens, workspace, stream);
 }
 
 }  // namespace asynct

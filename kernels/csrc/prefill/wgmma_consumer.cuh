@@ -2,15 +2,16 @@
 #pragma once
 
 #include "asynct/ptx/matrix.cuh"
+#include "asynct/ptx/tma.cuh"
 #include "asynct/ptx/warpgroup.cuh"
 #include "asynct/ptx/wgmma.cuh"
 #include "wgmma_shared.cuh"
 
 namespace asynct::prefill_wgmma {
 
-// Keys are multiplied two tiles ahead of the gate. While the scores of a tile turn into p, the
-// products with the values of the tile before and with the keys of the tile after are under way,
-// and this goes on from one work to the next.
+// The products with the keys of one tile and with the values of the tile before go out together,
+// and the gate of the first runs under the second; this goes on from one work to the next. The two
+// warpgroups issue their products in turn, so that one's gate also runs under the other's products.
 template <class Traits>
 class Consumer {
   using T = typename Traits::Element;
@@ -24,123 +25,99 @@ class Consumer {
   using Weights = uint32_t[kScores / 8][4];  // p as A fragments
   using Output = float[kParts][kPartDim / 2];
 
-  // A tile, by its work. `tiles` are the work's; 0 if there is no such tile.
-  struct Place {
-    uint32_t n;
-    int tile;
-    int tiles;
-
-    __device__ __forceinline__ bool Exists() const { return tiles > 0; }
-    __device__ __forceinline__ bool IsLast() const { return tile + 1 == tiles; }
-  };
-
-  // Where the gate is.
-  struct Cursor {
-    Position at;  // of its tile in the rings
-    Place tile;
-    Place next;
-    int row;  // position of the thread's first row
-  };
-
  public:
   __device__ __forceinline__ Consumer(const Params& params, Shared<Traits>& shared, int group)
-      : params_(params), shared_(shared), group_(group) {}
+      : params_(params),
+        shared_(shared),
+        group_(group),
+        group_head_(group % params.work_heads),
+        group_row_(group / params.work_heads * kWarpgroupRows) {}
 
   __device__ __forceinline__ void Run() {
-    Place first = {0, 0, shared_.WaitWork(0).tiles};
-    if (!first.Exists()) return;
+    if (group_ == kConsumers - 1) PassTurn();  // the first turn, to the first warpgroup
+    uint32_t n = 0;  // the work's number
+    int tiles = shared_.WaitWork(n).tiles;
+    if (tiles == 0) return;
+    auto gate = StartGate(n);
+    int row = FirstPosition(n);
     Output o;
-    Scores even;
-    Scores odd;
+    Scores s;
     Weights p;
-    auto gate = StartGate(0);
     Clear(o);
-    StartKeys(even, first, {0});
+
+    shared_.query_ring.WaitFull({0});
+    shared_.key_ring.WaitFull({0});
+    TakeTurn();
+    MultiplyKeys(s, 0, {0});
+    PassTurn();
     ptx::wgmma_wait<0>();
-    ptx::wgmma_pin(even);
-    ReleaseKeys(first, {0});
-    Cursor cursor = {{0}, first, After(first), FirstPosition(0)};
-    StartKeys(odd, cursor.next, {1});
-    while (Step(even, odd, p, o, gate, cursor) && Step(odd, even, p, o, gate, cursor)) {
+    FinishKeys(s, gate, n, 0, tiles, row, {0});
+    PackScores<T>(s, p);
+
+    int tile = 0;
+    Position at;  // of the values
+    for (;; ++at.count) {
+      const bool ends = ++tile == tiles;
+      if (ends) {
+        tiles = shared_.WaitWork(n + 1).tiles;
+        if (tiles == 0) break;
+        shared_.query_ring.WaitFull({n + 1});
+      }
+      const Position key_at{at.count + 1};
+      shared_.key_ring.WaitFull(key_at);
+      shared_.value_ring.WaitFull(at);
+      TakeTurn();
+      MultiplyKeys(s, ends ? n + 1 : n, key_at);
+      MultiplyValues(o, p, at);
+      PassTurn();
+      if (ends) {
+        gate = StartGate(++n);
+        row = FirstPosition(n);
+        tile = 0;
+      }
+      ptx::wgmma_wait<1>();
+      FinishKeys(s, gate, n, tile, tiles, row, key_at);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(s);
+      Pin(o);
+      shared_.value_ring.Release(at);
+      if (ends) {
+        StoreOut(o, shared_.WorkAt(n - 1));
+        Clear(o);
+        shared_.work_ring.Release({n - 1});
+      }
+      PackScores<T>(s, p);
     }
+    shared_.value_ring.WaitFull(at);
+    TakeTurn();
+    MultiplyValues(o, p, at);
+    PassTurn();
     ptx::wgmma_wait<0>();
     Pin(o);
-    StoreOut(o, shared_.WorkAt(cursor.tile.n));
+    StoreOut(o, shared_.WorkAt(n));
   }
 
  private:
-  // Gates the scores `s` of the cursor's tile and starts its product with the values; `s` then
-  // becomes the scores of the tile after the next. Moves on to the next, whose scores are `next`;
-  // false if there is none.
-  __device__ __forceinline__ bool Step(Scores& s, Scores& next, Weights& p, Output& o,
-                                       typename Traits::Gate& gate, Cursor& cursor) {
-    const Place tile = cursor.tile;
-    gate.Apply(s);
-    Mask(s, cursor);
-
-    ptx::wgmma_wait<0>();
-    ptx::wgmma_pin(next);
-    Pin(o);
-    if (cursor.at.count > 0) shared_.value_ring.Release({cursor.at.count - 1});
-    ReleaseKeys(cursor.next, {cursor.at.count + 1});
-    PackScores<T>(s, p);
-    const Place ahead = After(cursor.next);
-    StartKeys(s, ahead, {cursor.at.count + 2});
-    if (tile.tile == 0 && tile.n > 0) {
-      StoreOut(o, shared_.WorkAt(tile.n - 1));
-      Clear(o);
-      shared_.work_ring.Release({tile.n - 1});
-    }
-    shared_.value_ring.WaitFull(cursor.at);
-    MultiplyValues(o, p, cursor.at);
-    ptx::wgmma_commit();
-
-    if (!cursor.next.Exists()) return false;
-    if (tile.IsLast()) {
-      gate = StartGate(cursor.next.n);
-      cursor.row = FirstPosition(cursor.next.n);
-    }
-    cursor.tile = cursor.next;
-    cursor.next = ahead;
-    ++cursor.at.count;
-    return true;
+  // Waits for the turn to issue products. The first fence is for what the producers have copied:
+  // the tensor cores see shared memory in another way than they do.
+  __device__ __forceinline__ void TakeTurn() {
+    ptx::fence_shared_stores();
+    ptx::named_barrier_wait(1 + group_, kConsumers * kWarpgroup);
+    ptx::wgmma_fence();
+  }
+  __device__ __forceinline__ void PassTurn() {
+    ptx::named_barrier_arrive(1 + (group_ + 1) % kConsumers, kConsumers * kWarpgroup);
   }
 
-  __device__ __forceinline__ Place After(const Place& place) {
-    if (!place.Exists()) return place;
-    if (!place.IsLast()) return {place.n, place.tile + 1, place.tiles};
-    return {place.n + 1, 0, shared_.WaitWork(place.n + 1).tiles};
-  }
-  // Starts the scores of a tile. If there is none, of what a slot happens to hold, and nobody looks
-  // at them: the compiler keeps products in flight only where all threads are sure to start them.
-  __device__ __forceinline__ void StartKeys(Scores& s, const Place& place, Position at) {
-    if (place.Exists()) {
-      if (place.tile == 0) shared_.query_ring.WaitFull({place.n});
-      shared_.key_ring.WaitFull(at);
-    }
-    MultiplyKeys(s, place.n, at);
-    ptx::wgmma_commit();
-  }
-  __device__ __forceinline__ void ReleaseKeys(const Place& place, Position at) {
-    if (!place.Exists()) return;
-    shared_.key_ring.Release(at);
-    if (place.IsLast()) shared_.query_ring.Release({place.n});
-  }
   // The position of the thread's first row in work n.
   __device__ __forceinline__ int FirstPosition(uint32_t n) {
-    return shared_.WorkAt(n).block.position + FirstRow() +
-           threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4;
+    return shared_.WorkAt(n).block.position + group_row_ + threadIdx.x % kWarpgroup / 32 * 16 +
+           threadIdx.x % 32 / 4;
   }
   __device__ __forceinline__ auto StartGate(uint32_t n) {
     const Work& work = shared_.WorkAt(n);
-    return typename Traits::Gate(params_.gate, Head(work), ScaleOf(params_.key, work.kv_head));
-  }
-  __device__ __forceinline__ int Head(const Work& work) const {
-    return work.head + group_ % params_.work_heads;
-  }
-  // The warpgroup's first row within the row block.
-  __device__ __forceinline__ int FirstRow() const {
-    return group_ / params_.work_heads * kWarpgroupRows;
+    return typename Traits::Gate(params_.gate, work.head + group_head_,
+                                 ScaleOf(params_.key, work.kv_head));
   }
   static __device__ __forceinline__ float ScaleOf(const KeyValueSource& source, int kv_head) {
     return source.scale == nullptr ? 1.0f : source.scale[kv_head * source.scale_stride];
@@ -163,19 +140,18 @@ class Consumer {
     if constexpr (Traits::kHeadDim > 128) asm volatile("" : "+l"(rows));
     const uint64_t query = ptx::wgmma_descriptor(rows, 0, 1024);
     const uint64_t key = ptx::wgmma_descriptor(shared_.key[at.Slot()], 0, 1024);
-    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Traits::kHeadDim / 16; ++step) {
       ptx::wgmma<0, T>(s, ptx::wgmma_advance(query, step / 4 * kQueryLineBytes + step % 4 * 32),
                        ptx::wgmma_advance(key, step / 4 * kTileLineBytes + step % 4 * 32),
                        step > 0);
     }
+    ptx::wgmma_commit();
   }
 
   // O += P V. V is N-major (the head runs along its lines); a step is 16 keys.
   __device__ __forceinline__ void MultiplyValues(Output& o, const Weights& p, Position at) {
     const uint64_t value = ptx::wgmma_descriptor(shared_.value[at.Slot()], kTileLineBytes, 1024);
-    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kScores / 8; ++step) {
 #pragma unroll
@@ -186,15 +162,19 @@ class Consumer {
                          true);
       }
     }
+    ptx::wgmma_commit();
   }
 
-  __device__ __forceinline__ void Mask(Scores& s, const Cursor& cursor) {
-    const int first_key = cursor.tile.tile * Traits::kTileKeys;
-    const int seen = cursor.row + 1 - first_key;
+  // Turns the scores of a tile, which are there, into p.
+  __device__ __forceinline__ void FinishKeys(Scores& s, typename Traits::Gate& gate, uint32_t n,
+                                             int tile, int tiles, int row, Position at) {
+    ptx::wgmma_pin(s);
+    shared_.key_ring.Release(at);
+    if (tile + 1 == tiles) shared_.query_ring.Release({n});
+    gate.Apply(s);
+    const int seen = row + 1 - tile * Traits::kTileKeys;
     const int seen_by_first = seen - static_cast<int>(threadIdx.x % 32 / 4);  // row of the warp
-    if (seen_by_first < Traits::kTileKeys) {
-      MaskScores<Traits::kRun>(s, {seen, seen + 8});
-    }
+    if (seen_by_first < Traits::kTileKeys) MaskScores<Traits::kRun>(s, {seen, seen + 8});
   }
 
   // Output rows go through the warp's own 16 lines of shared memory, 64 columns at a time, to leave
@@ -202,9 +182,9 @@ class Consumer {
   __device__ __forceinline__ void StoreOut(const Output& o, const Work& work) {
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x % kWarpgroup / 32;
-    const int head = Head(work);
+    const int head = work.head + group_head_;
     const float gamma = params_.gate.gamma[head] * ScaleOf(params_.value, work.kv_head);
-    const int first_row = FirstRow() + warp * 16;
+    const int first_row = group_row_ + warp * 16;
     T* lines = shared_.out[group_ * 4 + warp];
     T* out = static_cast<T*>(params_.out) + head * params_.out_head_stride +
              (work.block.token + first_row) * params_.out_token_stride;
@@ -236,6 +216,8 @@ class Consumer {
   const Params& params_;
   Shared<Traits>& shared_;
   const int group_;
+  const int group_head_;  // its query head within the work
+  const int group_row_;   // its first row within the row block
 };
 
 }  // namespace asynct::prefill_wgmma

@@ -2,6 +2,6 @@
 
 namespace asynct::prefill_wgmma {
 
-template void LaunchAttention<__half>(const Params&, int, Path, int, cudaStream_t);
+template void LaunchAttention<__half>(const Params&, int, bool, int, cudaStream_t);
 
 }  // namespace asynct::prefill_wgmma

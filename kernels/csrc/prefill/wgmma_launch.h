@@ -14,7 +14,7 @@ void LaunchSchedule(const AttentionParams& params, int row_block, ScheduleHeader
 // The attention, for queries of type T, by `blocks` thread blocks. The kernel ahead in the stream
 // is the schedule's, whose end it waits for itself.
 template <class T>
-void LaunchAttention(const Params& params, int head_dim, Path path, int blocks,
+void LaunchAttention(const Params& params, int head_dim, bool fast_gate, int blocks,
                      cudaStream_t stream);
 
 }  // namespace asynct::prefill_wgmma

@@ -20,45 +20,38 @@ inline constexpr int kWarpgroupRows = 64;     // of a wgmma
 inline constexpr int kConsumers = 2;          // warpgroups
 inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kLine = 64;              // 16-bit elements in a 128-byte swizzled line
-inline constexpr int kWorkSlots = 4;          // the gate's, one ended before, two ahead
+inline constexpr int kFeedingWarps = 2;       // of K, and as many of V
+inline constexpr int kWorkSlots = 4;
 
 // Registers that setmaxnreg can hand out, a thread of each warpgroup: those of the launch. Asking
 // for one more would wait for ever.
 inline constexpr int kRegisters = 65536 / kThreads / 8 * 8 * (1 + kConsumers);
+inline constexpr int kConsumerRegisters = 224;
+inline constexpr int kProducerRegisters = kRegisters - kConsumers * kConsumerRegisters;
 
-enum class Path {
-  kPages,    // fast gate; a thread owns four consecutive keys of each 16, as pages allow
-  kRows,     // fast gate; a request's keys are contiguous, a thread owns a quarter of the tile
-  kGeneral,  // any gate, pages or contiguous rows, 16-bit or fp8
-};
-
-template <class T, int kDim, Path kPath>
+// kFastGate: the gate of the usual constants, else any.
+template <class T, int kDim, bool kFastGate>
 struct Traits {
   using Element = T;
   static constexpr int kHeadDim = kDim;
+  static constexpr bool kFast = kFastGate;
   static constexpr int kLines = kDim / kLine;  // of a row
-  static constexpr int kTileKeys = kDim <= 128 ? 64 : 32;
-  static constexpr int kStages = 4;
+  // As many as registers allow.
+  static constexpr int kTileKeys = kDim > 128 ? 32 : kFast ? 128 : 64;
+  static constexpr int kRun = kTileKeys / 4;  // keys of a thread, one after the other
+  static constexpr int kStages = 2 * 128 * 128 / (kTileKeys * kDim);
   static constexpr int kQuerySlots = kDim <= 128 ? 2 : 1;
-  static constexpr int kRun = kPath == Path::kRows ? kTileKeys / 4 : 4;
-  static constexpr int kBoxKeys = 4 * kRun;  // of a copy by the copy engine
-  static constexpr int kConsumerRegisters = kDim <= 128 ? 216 : 232;
-  static constexpr int kProducerRegisters = kRegisters - kConsumers * kConsumerRegisters;
-  using Gate = std::conditional_t<kPath == Path::kGeneral, GeneralRowGate, FastRowGate<kRun>>;
+  using Gate = std::conditional_t<kFast, FastRowGate<kRun>, GeneralRowGate<kRun>>;
 };
 
-template <int kDim, Path kPath>
+template <int kDim, bool kFastGate>
 struct Instance {};
 
-// Calls function(Instance<kDim, kPath>{}): the list of what is compiled, for each element type.
+// Calls function(Instance<kDim, kFastGate>{}): the list of what is compiled, for each element type.
 template <class Function>
-void WithInstance(int head_dim, Path path, Function function) {
+void WithInstance(int head_dim, bool fast_gate, Function function) {
   const auto with_dim = [&]<int kDim>(std::integral_constant<int, kDim>) {
-    switch (path) {
-      case Path::kPages: return function(Instance<kDim, Path::kPages>{});
-      case Path::kRows: return function(Instance<kDim, Path::kRows>{});
-      case Path::kGeneral: return function(Instance<kDim, Path::kGeneral>{});
-    }
+    return fast_gate ? function(Instance<kDim, true>{}) : function(Instance<kDim, false>{});
   };
   switch (head_dim) {
     case 64: return with_dim(std::integral_constant<int, 64>{});
@@ -68,15 +61,13 @@ void WithInstance(int head_dim, Path path, Function function) {
   throw std::invalid_argument("hp1_prefill_wgmma: head_dim must be 64, 128 or 256");
 }
 
-// K or V: by tensor map for tiles that are wholly the request's, by address for others.
+// K or V.
 struct KeyValueSource {
-  CUtensorMap map;
+  CUtensorMap map;       // of contiguous rows
   const void* data;      // [blocks, slots, kv_heads, head_dim]
   int64_t block_stride;  // in elements, as the other two
   int64_t slot_stride;
   int64_t head_stride;
-  int block_units;       // steps of the map's last dimension to the next block
-  int head_units;        // and to the next KV head
   const float* scale;    // of fp8; null for other types
   int scale_stride;
 };
@@ -85,7 +76,7 @@ struct Params {
   CUtensorMap query;  // [tokens, heads, head_dim]
   KeyValueSource key;
   KeyValueSource value;
-  bool mapped;  // the copy engine may feed them
+  bool mapped;  // there are maps of both
   bool float8;  // they are stored in it; not mapped then
   const int32_t* block_table;  // [requests, table_stride]; null: one block, rows are its slots
   int64_t table_stride;
@@ -125,9 +116,9 @@ struct Ring {
   uint64_t full[kSlots];
   uint64_t empty[kSlots];
 
-  __device__ void Init(int reading_warps) {
+  __device__ void Init(int filling_threads, int reading_warps) {
     for (int i = 0; i < kSlots; ++i) {
-      ptx::mbarrier_init(&full[i], 1);
+      ptx::mbarrier_init(&full[i], filling_threads);
       ptx::mbarrier_init(&empty[i], reading_warps);
     }
   }
@@ -137,7 +128,7 @@ struct Ring {
   __device__ __forceinline__ void WaitEmpty(Position at) {
     ptx::mbarrier_wait(&empty[at.Slot()], at.Parity() ^ 1);
   }
-  // Called by one thread whose ordinary stores fill the slot.
+  // Called by a thread whose ordinary stores fill the slot.
   __device__ __forceinline__ void Publish(Position at) {
     ptx::mbarrier_arrive(&full[at.Slot()]);
   }
@@ -166,10 +157,10 @@ struct Shared {
 
   __device__ void Init() {
     constexpr int kConsumerWarps = kConsumers * 4;
-    query_ring.Init(kConsumerWarps);
-    key_ring.Init(kConsumerWarps);
-    value_ring.Init(kConsumerWarps);
-    work_ring.Init(2 + kConsumerWarps);  // the feeders of V and Q read it too
+    query_ring.Init(1, kConsumerWarps);
+    key_ring.Init(kFeedingWarps * 32, kConsumerWarps);
+    value_ring.Init(kFeedingWarps * 32, kConsumerWarps);
+    work_ring.Init(1, 3 + kConsumerWarps);  // the other producers read it too
   }
 
   // The n-th work of this thread block. A warp waits for it before it looks, and releases it in

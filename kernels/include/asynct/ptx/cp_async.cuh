@@ -1,7 +1,7 @@
 // Thin wrappers over cp.async: 16 bytes at a time from global to shared memory, past the registers.
 // Copies complete by groups: commit() closes the thread's current group, wait<n>() returns when all
 // but its n latest groups are complete. The thread itself then sees its copies, others after a
-// barrier.
+// barrier. Or they complete on an mbarrier, and who waits for that sees them.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,13 @@ __device__ __forceinline__ void copy_async_commit() {
 template <int kPending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Arrives on `barrier` once all copies that this thread has started are complete.
+__device__ __forceinline__ void copy_async_arrive(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
+                   shared_address(barrier))
+               : "memory");
 }
 
 }  // namespace asynct::ptx

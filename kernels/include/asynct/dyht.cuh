@@ -58,11 +58,12 @@ class StoredParameter {
   template <class Stored>
   __device__ __forceinline__ void LoadAs(const Parameter& parameter, int column) {
     const Stored* values = static_cast<const Stored*>(parameter.data);
-    if (parameter.stride == 0) {
-      const auto value = LoadVector<1>(values);
-      __builtin_memcpy(words_, &value, sizeof(value));
-      return;
-    }
+    // Into a word of its own, also where it is not wanted: a load that another one may have to
+    // overwrite is waited for before the next parameter's are issued.
+    const auto value = LoadVector<1>(values + (kSize == 1 ? column * parameter.stride : 0));
+    first_ = 0;
+    __builtin_memcpy(&first_, &value, sizeof(value));
+    if (kSize == 1 || parameter.stride == 0) return;
 #pragma unroll
     for (int i = 0; i < kSize; i += kStep<Stored>) {
       const auto vector = LoadVector<kStep<Stored>>(values + column + i);
@@ -72,9 +73,9 @@ class StoredParameter {
 
   template <class Stored>
   __device__ __forceinline__ void UnpackAs(const Parameter& parameter, float (&out)[kSize]) const {
-    if (parameter.stride == 0) {
+    if (kSize == 1 || parameter.stride == 0) {
       Vector<Stored, 1> value;
-      __builtin_memcpy(&value, words_, sizeof(value));
+      __builtin_memcpy(&value, &first_, sizeof(value));
 #pragma unroll
       for (int i = 0; i < kSize; ++i) out[i] = ToFloat(value.bits);
       return;
@@ -90,7 +91,8 @@ class StoredParameter {
     }
   }
 
-  uint32_t words_[kSize];  // room for float32
+  uint32_t first_;         // the only value, or what a vector's first word was loaded beside
+  uint32_t words_[kSize];  // a vector, with room for float32
 };
 
 // DyHT of kSize adjacent channels, for activations of type T.

@@ -62,7 +62,10 @@ def fused_add_uclip_norm(
     clip_max: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns (DyHT(r), r), where r = x + residual; all are [..., n] of one dtype."""
-    new_residual = x + residual
+    # The bits of x + residual. That, behind a product, torch.compile would leave to the product's
+    # kernel, which wants a copy of the residual to add to.
+    compute = compute_dtype(x.dtype)
+    new_residual = (x.to(compute) + residual.to(compute)).to(x.dtype)
     return dyht(new_residual, alpha, gamma, clip_min, clip_max), new_residual
 
 

@@ -59,8 +59,7 @@ def count(served: Sequence[tuple[str, int]], slot_mapping: torch.Tensor) -> None
     if not slots.is_cuda:
         _add(served, slots)
         return
-    step = _spare.pop() if _spare else _Step(
-        torch.empty(_LOOKED_AT, dtype=slots.dtype, pin_memory=True), torch.cuda.Event())
+    step = _spare.pop() if _spare else _new_step(slots.dtype)
     step.served, step.tokens = served, slots.shape[0]
     step.slots[: step.tokens].copy_(slots, non_blocking=True)
     step.arrived.record()
@@ -78,6 +77,11 @@ def reset() -> None:
     """Sets all totals to zero; those that vLLM's metrics show go on."""
     _waiting.clear()
     _totals.clear()
+
+
+def _new_step(dtype: torch.dtype) -> _Step:
+    with torch.inference_mode(False):  # to be written to in either mode
+        return _Step(torch.empty(_LOOKED_AT, dtype=dtype, pin_memory=True), torch.cuda.Event())
 
 
 def _settle(most: int) -> None:

@@ -99,6 +99,7 @@ def test_a_trace_without_gpu_work_is_refused(tmp_path, rng):
     ("void vllm::reshape_and_cache_flash_kernel<...>", "cache write"),
     ("void asynct::PostAttnPreMlpUclipOutKernel<...>(...)", "norm"),
     ("void asynct::QkUclipNormKernel<...>(...)", "norm"),
+    ("void asynct::(anonymous namespace)::QkNormRopeCacheKernel<...>(...)", "norm"),
     ("void asynct::ReluAndMulKernel<...>(...)", "activation"),
     ("triton_poi_fused_mul_silu_slice_1", "activation"),
     ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_2", "norm"),

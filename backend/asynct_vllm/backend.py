@@ -62,6 +62,6 @@ class AsyncTBackend(AttentionBackend):
 
 
 class NormRopeBackend(AsyncTBackend):
-    """See AsyncTBackend; for layers with a `norm_rope`, whose keys are stored with the attention."""
+    """See AsyncTBackend; for layers with a `norm_rope`, which store their keys themselves."""
 
     forward_includes_kv_cache_update = True

@@ -281,8 +281,8 @@ def _fresh(query_start: tuple[int, ...], common: CommonAttentionMetadata, first:
     if common.seq_lens_cpu_upper_bound is None:
         return False
     bounds = common.seq_lens_cpu_upper_bound[first : common.num_reqs].tolist()
-    query_lens = (stop - start for start, stop in zip(query_start[first:], query_start[first + 1 :]))
-    return all(bound == query_len for bound, query_len in zip(bounds, query_lens, strict=True))
+    spans = zip(query_start[first:], query_start[first + 1 :])
+    return all(bound == stop - start for bound, (start, stop) in zip(bounds, spans, strict=True))
 
 
 def _max_seq_lens(common: CommonAttentionMetadata) -> tuple[int, ...]:

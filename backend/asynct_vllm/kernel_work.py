@@ -63,7 +63,7 @@ class KernelCall:
     def attend(
         self, layer: LayerTensors, query: torch.Tensor, beside: Mapping[str, object]
     ) -> None:
-        """Writes these requests' rows of the layer's output, from what `query_and_keys` returned."""
+        """Writes these requests' rows of the layer's output, from what `query_and_keys` gave."""
         self.prepared.launch(
             query,
             layer.k_cache,

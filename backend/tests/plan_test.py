@@ -122,8 +122,8 @@ def test_kernels_do_dyht_and_rope_unless_something_is_in_the_way():
         (LAYER, HOPPER, Settings(use_cuda=False), "VLLM_HP1_USE_CUDA is 0"),
         (dataclasses.replace(LAYER, head_dim=80), HOPPER, Settings(), "head size D is 80"),
     ):
-        reasons = norm_rope_reasons(layer, capability, settings)
-        assert reason in describe_norm_rope(reasons) and "by the model" in describe_norm_rope(reasons)
+        line = describe_norm_rope(norm_rope_reasons(layer, capability, settings))
+        assert "by the model" in line and reason in line
 
 
 def test_one_kernel_serves_every_query_where_batches_may_not_matter():

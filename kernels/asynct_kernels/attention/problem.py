@@ -85,7 +85,7 @@ class AttentionProblem:
         """Checks everything on the host; the device is not read.
 
         Raises:
-            TypeError, ValueError: for an argument of the wrong type, shape, stride, range or device.
+            TypeError, ValueError: for a wrong type, shape, stride, range or device.
         """
         self._check_query_and_cache()
         self._check_requests()

@@ -1,4 +1,4 @@
-"""A prepared call: attend's bits for every layer, and checks wherever a layer is unlike the last."""
+"""A prepared call: attend's bits for every layer, and checks where a layer is unlike the last."""
 
 from unittest import mock
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from asynct_kernels.attention.decode import prepare_schedule, schedule_bytes, segment_keys
+from asynct_kernels.attention.decode import prepare_schedule, schedule_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,16 +21,15 @@ class DecodeScheduler:
     head_dim: int
     max_seq_len: int
     workspace: torch.Tensor
+
     @classmethod
     def make(
         cls, *, heads: int, kv_heads: int, head_dim: int, max_requests: int, max_seq_len: int,
         device: torch.device,
     ) -> "DecodeScheduler":
         """For steps of up to `max_requests` decodes of up to `max_seq_len` keys."""
-        most = max(
-            schedule_bytes(requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-                           max_seq_len=max_seq_len, segment_keys=segment_keys(requests))
-            for requests in range(1, max_requests + 1))
+        most = schedule_bytes(max_requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+                              max_seq_len=max_seq_len)
         workspace = torch.empty(most, dtype=torch.uint8, device=device)
         return cls(heads, kv_heads, head_dim, max_seq_len, workspace)
 
@@ -46,9 +45,7 @@ class DecodeScheduler:
         Returns:
             What fills the workspace for a step, and the tuning of its layers' calls.
         """
-        # By the padded batch alone, as a captured graph has it.
-        keys = segment_keys(seq_lens.shape[0])
         launch = prepare_schedule(
             self.workspace, query_start_loc, seq_lens, heads=self.heads, kv_heads=self.kv_heads,
-            head_dim=self.head_dim, max_seq_len=self.max_seq_len, segment_keys=keys)
-        return launch, {"segment_keys": keys, "scheduled": 1}
+            head_dim=self.head_dim, max_seq_len=self.max_seq_len)
+        return launch, {"scheduled": 1}

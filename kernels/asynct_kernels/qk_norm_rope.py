@@ -51,6 +51,11 @@ class QkNormRope:
             raise TypeError(f"clip is {self.clip!r}: must be a tuple (low, high)")
         checks.clip("clip[0]", self.clip[0], "clip[1]", self.clip[1])
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All tensors, by name."""
+        return dict(zip(("q_alpha", "q_gamma", "k_alpha", "k_gamma"), self.parameters),
+                    cos_sin=self.cos_sin)
+
     @property
     def parameters(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.q_alpha, self.q_gamma, self.k_alpha, self.k_gamma

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 import harness
-from asynct_kernels import GateParams, reference
+from asynct_kernels import GateParams, QkNormRope, reference
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 131072  # block-table rows are as wide as this needs
@@ -155,6 +155,15 @@ def gate_for(case: Case, zeros: float, device: torch.device) -> GateParams:
     gamma = torch.linspace(0.5, 1.5, case.heads, device=device)
     return GateParams(per_head(1.0 if zeros else 0.0), per_head(0.5), gamma,
                       scale=1 / math.sqrt(case.head_dim - 1))
+
+
+def idle_norm_rope(case: Case, device: torch.device) -> QkNormRope:
+    """A DyHT and a RoPE that change nothing."""
+    one = torch.ones(case.head_dim, device=device)
+    angles = torch.cat([torch.ones(case.context, case.head_dim // 2, device=device),
+                        torch.zeros(case.context, case.head_dim // 2, device=device)], dim=-1)
+    return QkNormRope(q_alpha=one, q_gamma=one, k_alpha=one, k_gamma=one,
+                      clip=(-math.inf, math.inf), cos_sin=angles.to(DTYPE))
 
 
 @functools.cache

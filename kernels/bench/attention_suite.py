@@ -4,6 +4,11 @@ A result is checked against float64 before it is timed; one that is wrong gets n
 read the same data, in layers that rotate through more than the L2 holds; a sample is the replay of
 a CUDA graph. The share `zeros` of each query head's p is zero, independently of the other heads'. The
 reference is what is right, and not timed.
+
+What a step's layers share, a list of segments or FlashAttention-3's metadata, is made ahead. A
+decode that can also do DyHT, RoPE and the cache write has two rows more: that one launch ("raw"),
+and qk_norm_rope_cache before the same kernel ("two launches"). They too have FlashAttention-3's
+attention alone beside them.
 """
 
 import dataclasses
@@ -20,6 +25,8 @@ import attention_cases
 import flash_attention
 import harness
 from asynct_kernels import GateParams
+from asynct_kernels.attention import find_kernel
+from asynct_kernels.attention.decode import schedule_decode
 from attention_cases import Batch, Case, Layer
 
 REPORT = "kernels"
@@ -30,6 +37,8 @@ _MAX_FLASH_ERROR = 1e-2
 _SECONDS = 2.0  # of timed calls a point: slow kernels have fewer rounds
 _LEAST_ROUNDS = 3
 
+RAW_KERNELS = [name for name in asynct_kernels.attention_kernels()
+               if find_kernel(name).limits.fresh == "raw"]
 Launch = Callable[[Layer], torch.Tensor]
 cases = attention_cases.cases
 
@@ -62,11 +71,43 @@ class Point:
                 break
         else:
             return None, reasons
-        size = asynct_kernels.workspace_bytes(kernel, **self.arguments(layer, fresh))
+        shared = self.shared_by_layers(kernel, self.arguments(layer, fresh))
+        return lambda layer: asynct_kernels.attend(**shared, **self.arguments(layer, fresh)), []
+
+    def shared_by_layers(self, kernel: str, arguments: dict[str, object]) -> dict[str, object]:
+        """What all layers give attend alike, the workspace as the step's first launch leaves it."""
+        size = asynct_kernels.workspace_bytes(kernel, **arguments)
         workspace = torch.full((size,), 0xFF, dtype=torch.uint8, device=self.query.device)
-        out = torch.empty_like(self.query)
-        return lambda layer: asynct_kernels.attend(
-            kernel=kernel, out=out, workspace=workspace, **self.arguments(layer, fresh)), []
+        shared = dict(kernel=kernel, out=torch.empty_like(self.query), workspace=workspace)
+        if kernel not in RAW_KERNELS or not self.query.is_cuda:
+            return shared
+        schedule_decode(workspace, self.batch.query_start_loc, self.batch.seq_lens,
+                        heads=self.case.heads, kv_heads=self.case.kv_heads,
+                        head_dim=self.case.head_dim, max_seq_len=self.case.max_seq_len)
+        return shared | dict(scheduled=1)
+
+    def bind_raw(self, kernel: str, layer: Layer) -> dict[str, Launch]:
+        """How to launch the kernel on queries and keys before DyHT and RoPE, by name, if it takes
+        those. The parameters are such that nothing changes, for the same work."""
+        if kernel not in RAW_KERNELS:
+            return {}
+        batch, norm_rope = self.batch, attention_cases.idle_norm_rope(self.case, self.query.device)
+        positions = batch.seq_lens.long() - 1
+        outputs = (self.query.clone(), layer.key.clone())
+        shared = self.shared_by_layers(kernel, self.arguments(layer, fresh=False))
+
+        def two_launches(layer: Layer) -> torch.Tensor:
+            asynct_kernels.qk_norm_rope_cache(
+                self.query, layer.key, layer.value, positions, norm_rope, layer.cache[:, 0],
+                layer.cache[:, 1], batch.slot_mapping, out=outputs)
+            return asynct_kernels.attend(
+                **shared, **self.arguments(layer, fresh=False) | dict(query=outputs[0]))
+
+        def raw(layer: Layer) -> torch.Tensor:
+            return asynct_kernels.attend(
+                **shared, qk_norm_rope=norm_rope, **self.arguments(layer, fresh=True))
+
+        return {f"{kernel}, raw": raw, f"{kernel}, two launches": two_launches}
 
     def bind_flash(self) -> Launch:
         case, batch = self.case, self.batch
@@ -106,9 +147,10 @@ def measure_point(point: Point, layers: list[Layer], chosen: Callable[[str], boo
         if launch is None:
             console.print(f"{case.name}: no {name}: {'; '.join(reasons)}", markup=False)
             continue
-        errors[name] = error_of(launch, layer, rows, want)
-        if errors[name] <= MAX_ERROR:
-            launches[name] = launch
+        for form, bound in ({name: launch} | point.bind_raw(name, layer)).items():
+            errors[form] = error_of(bound, layer, rows, want)
+            if errors[form] <= MAX_ERROR:
+                launches[form] = bound
     if launches and not flash_missing():
         launches[FLASH] = point.bind_flash()
         want = attention_cases.expected_softmax(*inputs, point.gate.scale, rows)

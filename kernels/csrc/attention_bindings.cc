@@ -93,6 +93,11 @@ void BindStructs(py::module_& module) {
              return NormRopeParams{q, k, cos_sin};
            }),
            py::kw_only(), "q"_a, "k"_a, "cos_sin"_a);
+  py::class_<RawStep>(module, "RawStep")
+      .def(py::init([](const FreshKeyValue& fresh, const NormRopeParams& norm_rope) {
+             return RawStep{fresh, norm_rope};
+           }),
+           py::kw_only(), "fresh"_a, "norm_rope"_a);
 }
 
 void BindDecode(py::module_& module) {
@@ -106,7 +111,6 @@ void BindDecode(py::module_& module) {
   module.attr("DECODE_PAGE_KEYS") = kPageKeys;
   module.attr("DECODE_MAX_SEGMENT_KEYS") = kMaxSegmentKeys;
   module.attr("DECODE_MAX_SEGMENTS") = kMaxSegments;
-  module.def("decode_segment_keys", &SegmentKeys, "requests"_a);
   module.def("decode_workspace_bytes",
              [](const DecodeShape& shape) { return LayOutDecode(shape).bytes; }, "shape"_a);
   module.def(
@@ -119,9 +123,11 @@ void BindDecode(py::module_& module) {
       py::kw_only(), "query_start_loc"_a, "seq_lens"_a, "shape"_a, "workspace"_a, "stream"_a);
   module.def(
       "hp1_decode_paged",
-      [](const AttentionParams& params, const DecodeShape& shape, uintptr_t workspace,
-         uintptr_t stream) { HP1DecodePaged(params, shape, Output(workspace), Stream(stream)); },
-      py::kw_only(), "params"_a, "shape"_a, "workspace"_a, "stream"_a);
+      [](const AttentionParams& params, const std::optional<RawStep>& raw,
+         const DecodeShape& shape, uintptr_t workspace, uintptr_t stream) {
+        HP1DecodePaged(params, raw ? &*raw : nullptr, shape, Output(workspace), Stream(stream));
+      },
+      py::kw_only(), "params"_a, "raw"_a = std::nullopt, "shape"_a, "workspace"_a, "stream"_a);
 }
 
 void BindPrefillWgmma(py::module_& module) {

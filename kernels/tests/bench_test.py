@@ -137,6 +137,14 @@ def test_a_right_kernel_is_timed(seed, monkeypatch):
     assert not attention_suite.is_red(result)
 
 
+def test_a_kernel_that_takes_raw_queries_has_three_rows(seed, monkeypatch):
+    monkeypatch.setattr(attention_suite, "RAW_KERNELS", [KERNEL])
+    results = measure_on_cpu(monkeypatch, 1.0)
+    assert [result["kernel"] for result in results] == [
+        KERNEL, f"{KERNEL}, raw", f"{KERNEL}, two launches"]
+    assert not any(map(attention_suite.is_red, results))
+
+
 @pytest.mark.parametrize("factor", [1.01, math.nan])
 def test_a_wrong_kernel_gets_no_time(factor, seed, monkeypatch):
     result, = measure_on_cpu(monkeypatch, factor)

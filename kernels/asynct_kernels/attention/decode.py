@@ -17,23 +17,17 @@ _MAX_BLOCKS = 1 << 25  # a block's number and a page's place in it share 32 bits
 _MAX_STRIDE = 1 << 32  # bytes from a block to the next
 _MAX_SPAN = 1 << 31  # bytes from a block's first slot to its last
 _MAX_SEGMENTS = 1 << 31  # of a step
-
-
-def segment_keys(requests: int) -> int:
-    """Keys of a segment that suit a batch padded to `requests`, whatever its lengths.
-
-    A caller that wants a request's bits to be the same in every batch passes one value for all.
-    """
-    return _C.decode_segment_keys(requests)
+_CHOSEN = 0  # a segment's keys, where the device chooses by the lengths
 
 
 def schedule_bytes(
-    requests: int, *, heads: int, kv_heads: int, head_dim: int, max_seq_len: int, segment_keys: int
+    requests: int, *, heads: int, kv_heads: int, head_dim: int, max_seq_len: int,
+    segment_keys: int | None = None
 ) -> int:
     """Bytes of workspace that `schedule_decode` and the calls after it need."""
     return _C.decode_workspace_bytes(_C.DecodeShape(
         requests=requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        max_seq_len=max_seq_len, segment_keys=segment_keys))
+        max_seq_len=max_seq_len, segment_keys=segment_keys or _CHOSEN))
 
 
 def schedule_decode(*args, **kwargs) -> None:
@@ -50,7 +44,7 @@ def prepare_schedule(
     kv_heads: int,
     head_dim: int,
     max_seq_len: int,
-    segment_keys: int,
+    segment_keys: int | None = None,
 ) -> Callable[[], None]:
     """Returns the launch that lists a step's segments in `workspace`, for calls of hp1_decode_paged
     with scheduled=1; it may be called for any number of steps, on any stream of the device.
@@ -63,6 +57,7 @@ def prepare_schedule(
         workspace: uint8, as much as asynct_kernels.workspace_bytes says of such a call; it may hold
             anything before.
         query_start_loc, seq_lens: as of asynct_kernels.attend; read on the device.
+        segment_keys: as of such a call.
 
     Raises:
         TypeError, ValueError: for a bad argument.
@@ -77,16 +72,17 @@ def prepare_schedule(
         checks.same_device(name, tensor, "workspace", workspace)
     requests = seq_lens.shape[0]
     checks.shape("query_start_loc", query_start_loc, [(requests + 1,)])
-    for name, value in (("heads", heads), ("kv_heads", kv_heads), ("head_dim", head_dim),
-                        ("segment_keys", segment_keys)):
+    for name, value in (("heads", heads), ("kv_heads", kv_heads), ("head_dim", head_dim)):
         checks.positive_int(name, value)
+    if segment_keys is not None:
+        checks.positive_int("segment_keys", segment_keys)
     check_bound("max_seq_len", max_seq_len)
     checks.grouped_heads(heads, kv_heads)
     if why := _segment_reasons(requests, max_seq_len, segment_keys):
         raise ValueError("; ".join(why))
     shape = _C.DecodeShape(
         requests=requests, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        max_seq_len=max_seq_len, segment_keys=segment_keys)
+        max_seq_len=max_seq_len, segment_keys=segment_keys or _CHOSEN)
     check_workspace(workspace, _C.decode_workspace_bytes(shape), workspace.device)
 
     def launch() -> None:
@@ -101,19 +97,24 @@ def prepare_schedule(
 class DecodePagedKernel(AttentionKernel):
     """Reads K once, and V only where some head's p is not zero.
 
+    With qk_norm_rope, which its one launch does too, a query stands at position seq_lens[r] - 1.
+
     Tuning:
-        segment_keys: a multiple of 16; segment_keys(requests) if left out.
+        segment_keys: keys of a segment, a multiple of 16. Left out, the device chooses by all
+            lengths of the step: then a request's sums, and so its last bits, depend on its batch.
         scheduled: 1 if schedule_decode has filled the workspace.
     """
 
     name = "hp1_decode_paged"
     limits = Limits(capability=((8, 0), None), head_dims=(64, 128, 256),
-                    block_sizes=tuple(range(16, 1025, 16)), window=8, query_len=1, alignment=16)
+                    block_sizes=tuple(range(16, 1025, 16)), window=8, query_len=1, alignment=16,
+                    fresh="raw")
     tuning = ("segment_keys", "scheduled")
 
     def reasons(self, problem: AttentionProblem) -> list[str]:
         found = super().reasons(problem)
-        found += _segment_reasons(problem.requests, problem.max_seq_len, _segment_keys(problem))
+        found += _segment_reasons(problem.requests, problem.max_seq_len,
+                                  problem.tuning.get("segment_keys"))
         if problem.tuning.get("scheduled", 1) != 1:
             found.append(f"scheduled is {problem.tuning['scheduled']}: must be 1, or left out")
         for name, cache in (("k_cache", problem.k_cache), ("v_cache", problem.v_cache)):
@@ -141,13 +142,16 @@ class DecodePagedKernel(AttentionKernel):
                 query_start_loc=problem.query_start_loc.data_ptr(),
                 seq_lens=problem.seq_lens.data_ptr(), shape=shape,
                 workspace=workspace.data_ptr(), stream=stream)
-        _C.hp1_decode_paged(params=launch.attention_params(problem, out), shape=shape,
+        raw = None if problem.fresh is None else launch.raw_step(problem.fresh)
+        _C.hp1_decode_paged(params=launch.attention_params(problem, out), raw=raw, shape=shape,
                             workspace=workspace.data_ptr(), stream=stream)
 
 
-def _segment_reasons(requests: int, max_seq_len: int, keys: int) -> list[str]:
+def _segment_reasons(requests: int, max_seq_len: int, keys: int | None) -> list[str]:
     found = []
-    if keys % _C.DECODE_PAGE_KEYS or keys > _C.DECODE_MAX_SEGMENT_KEYS:
+    if keys is None:
+        keys = _C.DECODE_MAX_SEGMENT_KEYS
+    elif keys % _C.DECODE_PAGE_KEYS or keys > _C.DECODE_MAX_SEGMENT_KEYS:
         found.append(f"segment_keys is {keys}: must be a multiple of {_C.DECODE_PAGE_KEYS}, "
                      f"at most {_C.DECODE_MAX_SEGMENT_KEYS}")
     segments = -(-max_seq_len // keys)
@@ -158,12 +162,8 @@ def _segment_reasons(requests: int, max_seq_len: int, keys: int) -> list[str]:
     return found
 
 
-def _segment_keys(problem: AttentionProblem) -> int:
-    return problem.tuning.get("segment_keys", segment_keys(problem.requests))
-
-
 def _shape(problem: AttentionProblem) -> _C.DecodeShape:
     return _C.DecodeShape(
         requests=problem.requests, heads=problem.heads, kv_heads=problem.kv_heads,
         head_dim=problem.head_dim, max_seq_len=problem.max_seq_len,
-        segment_keys=_segment_keys(problem))
+        segment_keys=problem.tuning.get("segment_keys", _CHOSEN))

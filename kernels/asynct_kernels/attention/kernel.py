@@ -14,6 +14,8 @@ from asynct_kernels.attention.problem import (
 )
 
 FRESH_REFUSED = "key and value are given: must be None"
+RAW_REFUSED = "qk_norm_rope is given: must be None"
+RAW_WANTED = "key and value are given without qk_norm_rope: must be None"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,8 @@ class Limits:
         alignment: bytes that the addresses, and the strides over anything but D, of query, out,
             caches and fresh keys and values must be multiples of.
         float8: whether the cache may be float8_e4m3fn.
-        fresh: whether key and value are "refused", "optional" or "required".
+        fresh: whether key and value are "refused", "optional", with qk_norm_rope or without,
+            "required" without it, or, optional but with it alone, "raw".
     """
 
     capability: tuple[tuple[int, int], tuple[int, int] | None] | None = None
@@ -41,6 +44,11 @@ class Limits:
     alignment: int = 1
     float8: bool = True
     fresh: str = "refused"
+
+    @property
+    def takes_raw(self) -> bool:
+        """Whether query and key may be raw, with qk_norm_rope."""
+        return self.fresh in ("optional", "raw")
 
     def layer_reasons(
         self, layer: LayerShape, capability: tuple[int, int] | None
@@ -71,8 +79,14 @@ class Limits:
                          f"must be at most {self.query_len}")
         if problem.fresh is None and self.fresh == "required":
             found.append("key and value are None: must be given")
-        if problem.fresh is not None and self.fresh == "refused":
-            found.append(FRESH_REFUSED)
+        if problem.fresh is not None:
+            raw = problem.fresh.norm_rope is not None
+            if self.fresh == "refused":
+                found.append(FRESH_REFUSED)
+            elif raw and not self.takes_raw:
+                found.append(RAW_REFUSED)
+            elif not raw and self.fresh == "raw":
+                found.append(RAW_WANTED)
         for name, tensor in problem.wide_loads().items():
             found += misaligned(name, tensor, self.alignment)
         return found

@@ -32,6 +32,11 @@ def fresh_key_value(fresh: FreshKeyValue) -> _C.FreshKeyValue:
                             slot_mapping=fresh.slot_mapping.data_ptr())
 
 
+def raw_step(fresh: FreshKeyValue) -> _C.RawStep:
+    return _C.RawStep(fresh=fresh_key_value(fresh),
+                      norm_rope=cuda.norm_rope_params(fresh.norm_rope))
+
+
 def stream(problem: AttentionProblem) -> int:
     """The current stream of the problem's device, as a launch takes it."""
     return cuda.current_stream(problem.query)

@@ -18,6 +18,7 @@ from asynct_kernels.attention.problem import (
 )
 from asynct_kernels.gate import GateParams
 from asynct_kernels.library import LIBRARY
+from asynct_kernels.qk_norm_rope import QkNormRope
 
 
 def register(kernel: AttentionKernel) -> None:
@@ -49,6 +50,10 @@ def _schema(kernel: AttentionKernel) -> str:
         "Tensor? v_scale=None"]
     if writes_cache:
         arguments += ["Tensor? key=None", "Tensor? value=None", "Tensor? slot_mapping=None"]
+    if kernel.limits.takes_raw:
+        arguments += ["Tensor? q_alpha=None", "Tensor? q_gamma=None", "Tensor? k_alpha=None",
+                      "Tensor? k_gamma=None", "float? norm_min=None", "float? norm_max=None",
+                      "Tensor? cos_sin=None"]
     arguments += [f"int? {keyword}=None" for keyword in kernel.tuning]
     return f"{kernel.name}({', '.join(arguments)}) -> ()"
 
@@ -61,16 +66,20 @@ def problem(*args, **kwargs) -> AttentionProblem:
 def _problem(
     query, k_cache, v_cache, block_table, query_start_loc, seq_lens, sigma, alpha, gamma, scale,
     weights, relu_pre, clip_min, clip_max, *, read, max_query_len=None, max_seq_len=None,
-    k_scale=None, v_scale=None, key=None, value=None, slot_mapping=None, **tuning
+    k_scale=None, v_scale=None, key=None, value=None, slot_mapping=None, q_alpha=None,
+    q_gamma=None, k_alpha=None, k_gamma=None, norm_min=None, norm_max=None, cos_sin=None, **tuning
 ) -> AttentionProblem:
     if max_query_len is None or max_seq_len is None:
         # A fake tensor has nothing to read: what the shapes allow, which nothing depends on there.
         most = read_bounds(query_start_loc, seq_lens) if read else (query.shape[0], 0)
         max_query_len = most[0] if max_query_len is None else max_query_len
         max_seq_len = most[1] if max_seq_len is None else max_seq_len
-    fresh = None
+    fresh = norm_rope = None
+    if cos_sin is not None:
+        norm_rope = QkNormRope(q_alpha=q_alpha, q_gamma=q_gamma, k_alpha=k_alpha, k_gamma=k_gamma,
+                               clip=(norm_min, norm_max), cos_sin=cos_sin)
     if key is not None:
-        fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping)
+        fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping, norm_rope=norm_rope)
     asked = AttentionProblem(
         query=query, k_cache=k_cache, v_cache=v_cache, block_table=block_table,
         query_start_loc=query_start_loc, seq_lens=seq_lens,

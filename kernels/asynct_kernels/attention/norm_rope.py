@@ -7,7 +7,7 @@ import torch
 from asynct_kernels import _C, checks, cuda, reference
 from asynct_kernels.attention import launch
 from asynct_kernels.attention.cache import CacheWrite
-from asynct_kernels.attention.problem import check_dims
+from asynct_kernels.attention.problem import FreshKeyValue, check_dims
 from asynct_kernels.attention.reference import write_cache
 from asynct_kernels.library import LIBRARY
 from asynct_kernels.qk_norm_rope import QkNormRope
@@ -106,12 +106,14 @@ class NormRopeCache:
     def run(self) -> None:
         """Enqueues what has been checked, on the current stream; on the CPU, computes it."""
         query, key, write = self.query, self.write.key, self.write
+        # All rows, also those without a slot.
+        fresh = FreshKeyValue(key=key, value=write.value, slot_mapping=write.slot_mapping)
         if not query.is_cuda:
             self._run_on_cpu()
             return
         with torch.cuda.device(query.device):
             _C.qk_norm_rope_cache(
-                dtype=cuda.DTYPES[query.dtype], fresh=launch.fresh_key_value(write.fresh),
+                dtype=cuda.DTYPES[query.dtype], fresh=launch.fresh_key_value(fresh),
                 cache=launch.paged_cache(write), slots=write.slot_mapping.shape[0],
                 kv_heads=key.shape[1], head_dim=key.shape[2], query=cuda.heads_view(query),
                 heads=query.shape[1], positions=self.positions.data_ptr(), tokens=query.shape[0],

@@ -4,11 +4,12 @@ import torch
 
 from asynct_kernels import checks
 from asynct_kernels.attention import library
-from asynct_kernels.attention.kernel import FRESH_REFUSED, AttentionKernel
+from asynct_kernels.attention.kernel import FRESH_REFUSED, RAW_REFUSED, AttentionKernel
 from asynct_kernels.attention.prepared import PreparedCall
 from asynct_kernels.attention.problem import FLOAT8, check_bound, check_workspace, read_bounds
 from asynct_kernels.attention.registry import find_kernel
 from asynct_kernels.gate import GateParams
+from asynct_kernels.qk_norm_rope import QkNormRope
 
 _FRESH = {"key", "value", "slot_mapping"}
 
@@ -32,6 +33,7 @@ def attend(
     key: torch.Tensor | None = None,
     value: torch.Tensor | None = None,
     slot_mapping: torch.Tensor | None = None,
+    qk_norm_rope: QkNormRope | None = None,
     **tuning: int,
 ) -> torch.Tensor:
     """Returns the output of causal AsyncI attention [T, H, D], by the kernel that is named.
@@ -64,6 +66,9 @@ def attend(
         slot_mapping: [T] int64, where the kernel writes them: token t to slot
             slot_mapping[t] % block_size of block slot_mapping[t] // block_size, or nowhere if
             negative. None if the cache holds them already.
+        qk_norm_rope: for the kernels that do this themselves: query and key are raw, and go through
+            it at the positions of their tokens. Then no request may read a key that is in
+            another's part of `key`, and key, value and slot_mapping must be given.
         **tuning: the kernel's own keywords.
 
     Raises:
@@ -76,9 +81,11 @@ def attend(
     arguments = _arguments(
         found, query, k_cache, v_cache, block_table, query_start_loc, seq_lens, gate,
         max_query_len=max_query_len, max_seq_len=max_seq_len, k_scale=k_scale, v_scale=v_scale,
-        key=key, value=value, slot_mapping=slot_mapping, **tuning)
+        key=key, value=value, slot_mapping=slot_mapping, qk_norm_rope=qk_norm_rope, **tuning)
     if found.limits.fresh == "refused" and arguments.keys() & _FRESH:
         raise ValueError(f"{kernel} cannot serve this call: {FRESH_REFUSED}")
+    if qk_norm_rope is not None and not found.limits.takes_raw:
+        raise ValueError(f"{kernel} cannot serve this call: {RAW_REFUSED}")
     if out is None:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
     checks.tensor("out", out)
@@ -154,7 +161,7 @@ def workspace_bytes(kernel: str, *args, **kwargs) -> int:
 def _arguments(
     kernel: AttentionKernel, query, k_cache, v_cache, block_table, query_start_loc, seq_lens, gate,
     *, max_query_len=None, max_seq_len=None, k_scale=None, v_scale=None, key=None, value=None,
-    slot_mapping=None, **tuning
+    slot_mapping=None, qk_norm_rope=None, **tuning
 ) -> dict[str, object]:
     """attend's arguments as those of its operations: no objects but tensors, no floats for them."""
     checks.tensors(query=query, k_cache=k_cache, v_cache=v_cache, block_table=block_table,
@@ -185,6 +192,13 @@ def _arguments(
     if slot_mapping is not None:
         checks.tensor("slot_mapping", slot_mapping)
         arguments["slot_mapping"] = slot_mapping
+    if qk_norm_rope is not None:
+        if not isinstance(qk_norm_rope, QkNormRope):
+            raise TypeError(f"qk_norm_rope is a {type(qk_norm_rope).__name__}: "
+                            "must be a QkNormRope")
+        checks.tensors(key=key, value=value, slot_mapping=slot_mapping)
+        low, high = qk_norm_rope.clip
+        arguments |= qk_norm_rope.tensors() | dict(norm_min=low, norm_max=high)
     return arguments | _checked_tuning(kernel, tuning)
 
 

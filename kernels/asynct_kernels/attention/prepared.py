@@ -10,6 +10,7 @@ from asynct_kernels.attention.norm_rope import NormRopeCache, new_outputs
 from asynct_kernels.attention.problem import AttentionProblem, FreshKeyValue
 from asynct_kernels.gate import GateParams
 from asynct_kernels.qk_norm_rope import QkNormRope
+from asynct_kernels.qk_norm_rope import QkNormRope
 
 
 class PreparedCall:
@@ -42,17 +43,19 @@ class PreparedCall:
         key: torch.Tensor | None = None,
         value: torch.Tensor | None = None,
         slot_mapping: torch.Tensor | None = None,
+        qk_norm_rope: QkNormRope | None = None,
     ) -> None:
         """Enqueues one layer's attention; arguments and errors as of `asynct_kernels.attend`, but
         that the gate's sigma, alpha and gamma, and scales, are tensors."""
         fresh = None
         if key is not None:
-            fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping)
+            fresh = FreshKeyValue(key=key, value=value, slot_mapping=slot_mapping,
+                                  norm_rope=qk_norm_rope)
         problem = AttentionProblem(
             query=query, k_cache=k_cache, v_cache=v_cache, gate=gate, k_scale=k_scale,
             v_scale=v_scale, fresh=fresh, **self._step)
         alignment = self._kernel.limits.alignment
-        form = (_gate_form(gate), *(_form(x, alignment) for x in (
+        form = (_gate_form(gate), _norm_rope_form(qk_norm_rope), *(_form(x, alignment) for x in (
             query, k_cache, v_cache, out, k_scale, v_scale, key, value, slot_mapping)))
         workspace = self._workspaces.get(form)
         if workspace is None:

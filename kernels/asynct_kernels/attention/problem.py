@@ -7,6 +7,7 @@ import torch
 
 from asynct_kernels import checks
 from asynct_kernels.gate import GateParams
+from asynct_kernels.qk_norm_rope import QkNormRope
 
 QUERY_DTYPES = (torch.bfloat16, torch.float16)
 FLOAT8 = torch.float8_e4m3fn
@@ -37,11 +38,13 @@ class LayerShape:
 class FreshKeyValue:
     """The step's keys and values [T, H_kv, D] as the projection wrote them, and the cache's slots
     that they go to: slot_mapping [T] int64, block * block_size + slot, or -1 for none; None if the
-    cache holds them already."""
+    cache holds them already. With norm_rope the keys, and the call's queries, are still to go
+    through that, at their positions."""
 
     key: torch.Tensor
     value: torch.Tensor
     slot_mapping: torch.Tensor | None
+    norm_rope: QkNormRope | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -144,6 +147,8 @@ class AttentionProblem:
         named = dict(query=self.query, k_cache=self.k_cache, v_cache=self.v_cache)
         if self.fresh is not None:
             named |= dict(key=self.fresh.key, value=self.fresh.value)
+            if self.fresh.norm_rope is not None:
+                named |= self.fresh.norm_rope.tensors()
         return named
 
     def _check_query_and_cache(self) -> None:
@@ -204,6 +209,9 @@ class AttentionProblem:
             _check_heads(name, value, "[T, H_kv, D]")
             checks.same_kind(name, value, "query", self.query)
             checks.shape(name, value, [(self.tokens, self.kv_heads, self.head_dim)])
+        if fresh.norm_rope is not None:
+            fresh.norm_rope.check_suits(self.query)
+            checks.tensor("slot_mapping", fresh.slot_mapping)
         if fresh.slot_mapping is None:
             return
         _check_tensor("slot_mapping", fresh.slot_mapping, "[T]", torch.int64)

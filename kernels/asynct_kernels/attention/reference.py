@@ -1,5 +1,6 @@
 """The reference among the kernels: float64, request by request, on any device."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
@@ -24,6 +25,8 @@ class ReferenceKernel(AttentionKernel):
         return super().reasons(problem)
 
     def run(self, problem: AttentionProblem, out: torch.Tensor, workspace: torch.Tensor) -> None:
+        if problem.fresh is not None and problem.fresh.norm_rope is not None:
+            problem = _normed(problem)
         if problem.fresh is not None and problem.fresh.slot_mapping is not None:
             write_cache(problem, problem.fresh)
         for rows, key, value in request_key_values(problem):
@@ -33,6 +36,20 @@ class ReferenceKernel(AttentionKernel):
                 seen = key.shape[0] - (rows.stop - stop)
                 out[start:stop] = reference.attention(
                     problem.query[start:stop], key[:seen], value[:seen], problem.gate)
+
+
+def _normed(problem: AttentionProblem) -> AttentionProblem:
+    """The problem after its norm_rope."""
+    positions = torch.zeros(problem.tokens, dtype=torch.int64, device=problem.device)
+    bounds = problem.query_start_loc.tolist()
+    for request, length in enumerate(problem.seq_lens.tolist()):
+        rows = slice(bounds[request], bounds[request + 1])
+        first = length - (rows.stop - rows.start)
+        positions[rows] = torch.arange(first, length, device=problem.device).clamp(min=0)
+    query, key = reference.qk_norm_rope(
+        problem.query, problem.fresh.key, positions, problem.fresh.norm_rope)
+    fresh = dataclasses.replace(problem.fresh, key=key, norm_rope=None)
+    return dataclasses.replace(problem, query=query, fresh=fresh)
 
 
 def request_key_values(

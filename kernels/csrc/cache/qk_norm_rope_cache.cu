@@ -3,6 +3,7 @@
 
 #include "asynct/cache_write.cuh"
 #include "asynct/launch.h"
+#include "asynct/launch_cache.cuh"
 #include "asynct/norm_rope.cuh"
 
 namespace asynct {
@@ -38,9 +39,16 @@ __global__ void __launch_bounds__(kThreads)
   auto high = LoadVector<kSize>(from + half);
   if (!is_value) {
     const DyHTParams& dyht = is_query ? params.norm_rope.q : params.norm_rope.k;
-    NormRope<T, kSize> turn(params.norm_rope.cos_sin, dyht, write.head_dim, channel,
-                            params.positions[token]);
-    turn.Apply(low, high);
+    NormRope<T, kSize> norm_rope(dyht, write.head_dim, channel);
+    const StoredAngles<T, kSize> angles(params.norm_rope.cos_sin, write.head_dim,
+                                        params.positions[token], channel);
+    float x[kSize], y[kSize], cos[kSize], sin[kSize];
+    Unpack(low, x);
+    Unpack(high, y);
+    angles.Unpack(cos, sin);
+    norm_rope.Apply(x, y, cos, sin);
+    low = Pack<T>(x);
+    high = Pack<T>(y);
     T* to = static_cast<T*>(is_query ? params.query_out : params.key_out) + channel +
             (token * (is_query ? params.heads : write.kv_heads) + head) * write.head_dim;
     StoreVector(to, low);

@@ -3,6 +3,7 @@
 #include "asynct/broken.h"
 #include "asynct/cache_write.cuh"
 #include "asynct/launch.h"
+#include "asynct/launch_cache.cuh"
 
 namespace asynct {
 namespace {

@@ -12,10 +12,6 @@ using decode::GeneralKeysGate;
 
 constexpr char kName[] = "hp1_decode_paged";
 
-// Blocks that share a multiprocessor, which sets the registers a thread may have: a page of K, one
-// of V and the sums have to find room.
-constexpr int Residents(int head_dim) { return head_dim <= 128 ? 2 : 1; }
-
 template <class Cache>
 decode::CacheRows InBytes(const CacheView& view) {
   constexpr int kSize = sizeof(Cache);
@@ -34,15 +30,15 @@ bool WaitsForKernelAhead(Kernel kernel) {
 }
 
 template <class T, class Cache, int kHeadDim, class Gate>
-void LaunchInstance(const AttentionParams& attention, const DecodeShape& shape, void* workspace,
-                    cudaStream_t stream) {
+void LaunchInstance(const AttentionParams& attention, const RawStep* raw,
+                    const DecodeShape& shape, void* workspace, cudaStream_t stream) {
   using Math = decode::GroupMath<T, Cache, kHeadDim, Gate>;
-  constexpr int kResident = Residents(kHeadDim);
-  const auto kernel = decode::DecodePagedKernel<Math, kResident>;
+  const auto kernel = decode::DecodePagedKernel<Math, DecodeResidents(kHeadDim)>;
   const int ratio = attention.heads / attention.kv_heads;
   const decode::DecodeParams params = {attention, PlaceDecodeSchedule(workspace, shape),
                                        InBytes<Cache>(attention.cache.key),
-                                       InBytes<Cache>(attention.cache.value), ratio};
+                                       InBytes<Cache>(attention.cache.value), ratio,
+                                       raw ? *raw : RawStep{}};
   const int shared = decode::SharedBytes<Math>(std::min(ratio, kGroupHeads));
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), kName);
   int device = 0;
@@ -50,13 +46,12 @@ void LaunchInstance(const AttentionParams& attention, const DecodeShape& shape, 
   Check(cudaGetDevice(&device), kName);
   Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), kName);
   const int groups = HeadGroups(attention.heads, attention.kv_heads);
-  const int64_t stretches = std::min<int64_t>(SegmentCapacity(shape),
-                                              std::max(kResident * multiprocessors / groups, 1));
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(groups / attention.kv_heads, attention.kv_heads, stretches);
+  config.gridDim = dim3(groups / attention.kv_heads, attention.kv_heads,
+                        Stretches(shape, multiprocessors));
   config.blockDim = decode::kThreads;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
@@ -94,12 +89,12 @@ void LaunchCache(const AttentionParams& params, Arguments... arguments) {
 
 }  // namespace
 
-void HP1DecodePaged(const AttentionParams& params, const DecodeShape& shape, void* workspace,
-                    cudaStream_t stream) {
+void HP1DecodePaged(const AttentionParams& params, const RawStep* raw, const DecodeShape& shape,
+                    void* workspace, cudaStream_t stream) {
   if (params.dtype == DataType::kBFloat16) {
-    LaunchCache<__nv_bfloat16>(params, shape, workspace, stream);
+    LaunchCache<__nv_bfloat16>(params, raw, shape, workspace, stream);
   } else {
-    LaunchCache<__half>(params, shape, workspace, stream);
+    LaunchCache<__half>(params, raw, shape, workspace, stream);
   }
 }
 

@@ -17,7 +17,7 @@
 #include "asynct/ptx/cp_async.cuh"
 #include "asynct/ptx/mma.cuh"
 #include "gates.cuh"
-#include "task.cuh"
+#include "raw_step.cuh"
 
 namespace asynct::decode {
 
@@ -30,11 +30,12 @@ class GroupMath {
   using Page = PageWords<Row>;
   static constexpr int kHeadDim = kDim;
 
-  // What a warp keeps in shared memory: the queries of this segment and of the next as the lanes
-  // want them for operands, and the keys before its first page.
+  // In a block's shared memory: the queries of this segment and of the next as the lanes want them
+  // for operands, and for each warp the keys before its first page and its part of a raw step.
   struct Shared {
     uint4 queries[2][kDim / 32][16];
-    RowsBefore<Row, KeysGate::kLeft> before;
+    RowsBefore<Row, KeysGate::kLeft> before[kDecodeWarps];
+    RawRows<T, Cache, kDim> raw[kDecodeWarps];
   };
 
   __device__ __forceinline__ GroupMath(const DecodeParams& p, Shared& shared)
@@ -45,35 +46,52 @@ class GroupMath {
               attention.gate.scale * stored_scale(attention.cache.key, group.kv_head));
   }
 
-  // Asks for what a segment begins with: a token's queries, and the keys before the first page.
-  __device__ __forceinline__ void ask(const DecodeParams& p, int token, int place_before,
-                                      int parity) {
+  // Asks for what a segment begins with: a part of the queries, the keys before the first page and,
+  // of a raw step, what goes with those.
+  __device__ __forceinline__ void ask(const DecodeParams& p, const DecodeSegment& segment,
+                                      const PageRun& run, int parity) {
     const int lane = lane_id_anew();
     const HeadGroup group = head_group(p);
-    const HeadsView& view = p.attention.query;
-    const int g = lane / 4 % kGroupHeads;
-    const T* head = static_cast<const T*>(view.data) + token * view.token_stride +
-                    (group.first + min(g, group.heads - 1)) * view.head_stride;
-#pragma unroll
-    for (int i = 0; i < kDim / 32; i += 2) {
-      const int vector = i + lane / 16;
-      const int half = vector / kQueryVectors;  // two for each of a row's vectors
-      const int element =
-          (lane % 4 + 4 * half) * Row::kElements + vector % kQueryVectors * 8;
-      ptx::copy_async(&shared_.queries[parity][vector][lane % 16], head + element,
-                      g < group.heads);
+    if (warp() < kQueryWarps && lane < 16) {
+      // Eight chunks, and those half a head on.
+      const int chunk = warp() * 8 + lane % 8;
+      const int channel = chunk % (kDim / 16) * 8 + lane / 8 * (kDim / 2);
+      const int g = chunk / (kDim / 16);
+      const HeadsView& view = p.attention.query;
+      const T* head = static_cast<const T*>(view.data) + segment.token * view.token_stride +
+                      (group.first + min(g, group.heads - 1)) * view.head_stride;
+      ptx::copy_async(query_words(parity, g, channel), head + channel, g < group.heads);
     }
-    shared_.before.ask(p.key, group.kv_head, place_before);
+    shared_.before[warp()].ask(p.key, group.kv_head, run.place_before);
+    if (p.is_raw()) raw().ask(p, segment, run.cached < run.keys, parity);
     ptx::copy_async_commit();
   }
 
-  // Begins the segment whose queries were asked for last.
-  __device__ __forceinline__ void begin(int parity) {
+  // Waits for what was asked for the segment at `listed`; the block has it after a barrier.
+  __device__ __forceinline__ void receive(const DecodeParams& p, int listed, const PageRun& run,
+                                          int parity) {
+    if (!p.is_raw()) {
+      ptx::copy_async_wait<0>();
+      return;
+    }
+    const int word = warp() * 32 + lane_id_anew();
+    const int channel = word % (kDim / 4) * 2;
+    typename RawRows<T, Cache, kDim>::Turn turn(p.raw.norm_rope.q, channel);
     ptx::copy_async_wait<0>();
     __syncwarp();
+    if (warp() < kQueryWarps) {
+      const int g = word / (kDim / 4);
+      turn.apply(raw(), raw().is_float(p.raw.norm_rope.cos_sin), *query_words(parity, g, channel),
+                 *query_words(parity, g, channel + kDim / 2));
+    }
+    if (run.cached < run.keys) raw().store_newest(p, load_segment(p, listed).token, parity);
+  }
+
+  // Begins the segment that was received last.
+  __device__ __forceinline__ void begin(int parity) {
     query_ = shared_.queries[parity];
     Page keys;
-    shared_.before.read(keys);
+    shared_.before[warp()].read(keys);
     scores(before_, keys);
 #pragma unroll
     for (auto& tile : sum_) {
@@ -99,6 +117,16 @@ class GroupMath {
     const uint32_t open = ((weights_[0] & 0xffff) != 0) | (weights_[0] > 0xffff) << 1 |
                           ((weights_[1] & 0xffff) != 0) << 2 | (weights_[1] > 0xffff) << 3;
     return __reduce_or_sync(kWarp, open << (4 * t));
+  }
+
+  // Puts the newest key, which is not in the cache, in its row of a page; and the newest value, if
+  // it is among the rows that are wanted.
+  __device__ __forceinline__ void insert_key(Page& keys, int row, int parity) const {
+    raw().template insert<KeyLanes, Row>(keys, row, parity);
+  }
+  __device__ __forceinline__ void insert_value(Page& values, int row, int parity,
+                                               uint32_t wanted) const {
+    if (wanted >> row & 1) raw().template insert<ValueLanes, Row>(values, row, parity);
   }
 
   // Adds P V of the page that was scored last; the rows that nobody wants are zeros.
@@ -139,6 +167,19 @@ class GroupMath {
   }
 
  private:
+  static constexpr int kQueryWarps = kDim / 32;  // that ask for queries, 64 channels each
+
+  static __device__ __forceinline__ int warp() { return threadIdx.x / 32; }
+  __device__ __forceinline__ RawRows<T, Cache, kDim>& raw() const { return shared_.raw[warp()]; }
+
+  // Where the words of a head's query from a channel on are: those of eight channels side by side.
+  __device__ __forceinline__ uint32_t* query_words(int parity, int g, int channel) const {
+    const int group = channel / Row::kElements;  // of eight, two for each of a row's vectors
+    const int vector = group / 4 * kQueryVectors + channel % Row::kElements / 8;
+    auto* words = reinterpret_cast<uint32_t*>(&shared_.queries[parity][vector][4 * g + group % 4]);
+    return words + channel % 8 / 2;
+  }
+
   static constexpr int kTiles = kHeadDim / 32;
   static constexpr int kTilesPerVector = Row::kElements / 4;
   static constexpr int kQueryVectors = Row::kElements / 8;  // for a half of a row's vector

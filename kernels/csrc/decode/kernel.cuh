@@ -15,7 +15,7 @@ constexpr int SumValues(int group_heads) {
 
 template <class Math>
 constexpr int SharedBytes(int group_heads) {
-  return kDecodeWarps * static_cast<int>(sizeof(typename Math::Shared)) +
+  return static_cast<int>(sizeof(typename Math::Shared)) +
          2 * SumValues<Math>(group_heads) * static_cast<int>(sizeof(float));
 }
 
@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     DecodePagedKernel(const __grid_constant__ DecodeParams p) {
   using Row = typename Math::Row;
   extern __shared__ uint4 shared[];
-  auto* warps = reinterpret_cast<typename Math::Shared*>(shared);
-  auto* sums = reinterpret_cast<float*>(warps + kDecodeWarps);
+  auto* math_shared = reinterpret_cast<typename Math::Shared*>(shared);
+  auto* sums = reinterpret_cast<float*>(math_shared + 1);
   const int warp = threadIdx.x / 32;
   const int stretch = gridDim.z;
   const int kv_head = blockIdx.y;
@@ -36,11 +36,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const DecodeCount count = *p.schedule.count;
   if (listed >= count.segments) return;
 
-  PageRun run = page_run(p.attention, segment, p.schedule.segment_keys);
+  PageRun run = page_run(p, segment, count.segment_keys);
   PageWords<Row> k, v;
-  load_rows<KeyLanes, Row>(k, p.key, kv_head, run.place(0), run.rows(0));
-  Math math(p, warps[warp]);
-  math.ask(p, segment.token, run.place_before, 0);
+  load_rows<KeyLanes, Row>(k, p.key, kv_head, run.place(0), run.cached_rows(0));
+  Math math(p, *math_shared);
+  math.ask(p, segment, run, 0);
+  math.receive(p, listed, run, 0);
+  __syncthreads();
   SegmentEnds<Math> ends(p, count);
   for (int parity = 0; listed < ends.segments(); parity ^= 1, listed += stretch) {
     const bool more = listed + stretch < ends.segments();
@@ -50,19 +52,24 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const int pages = max(run.pages(), 1);
     for (int page = 0; page < pages; ++page) {
       if (page > 0) math.accumulate(v);
+      const bool has_newest = run.has_newest(page);
+      if (has_newest) math.insert_key(k, run.cached % kPageKeys, parity);
       const uint32_t wanted = math.score(k, run.rows(page));
-      load_rows<ValueLanes, Row>(v, p.value, kv_head, run.place(page), wanted);
+      load_rows<ValueLanes, Row>(v, p.value, kv_head, run.place(page),
+                                 wanted & run.cached_rows(page));
+      if (has_newest) math.insert_value(v, run.cached % kPageKeys, parity, wanted);
       if (page == 0 && more) {
-        next = page_run(p.attention, segment, p.schedule.segment_keys);
-        math.ask(p, segment.token, next.place_before, parity ^ 1);
+        next = page_run(p, segment, ends.segment_keys());
+        math.ask(p, segment, next, parity ^ 1);
       }
       const bool last = page + 1 == pages;
       load_rows<KeyLanes, Row>(k, p.key, kv_head, last ? next.place(0) : run.place(page + 1),
-                               last ? next.rows(0) : run.rows(page + 1));
+                               last ? next.cached_rows(0) : run.cached_rows(page + 1));
     }
     math.accumulate(v);
     float* block_sums = sums + parity * SumValues<Math>(head_group(p).heads);
     math.store(block_sums + warp * head_group(p).heads * Math::kHeadDim);
+    if (more) math.receive(p, listed + stretch, next, parity ^ 1);
     ends.pass(listed, block_sums);
     run = next;
   }

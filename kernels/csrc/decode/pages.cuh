@@ -140,6 +140,7 @@ struct RowsBefore {
 // The pages of a segment that one warp works on.
 struct PageRun {
   int keys = 0;
+  int cached = 0;         // all of the keys, or all but the last, which this launch writes
   int lane_place = 0;     // of page `lane`
   int place_before = -1;  // of the page before the first; negative where the request begins
 
@@ -147,31 +148,19 @@ struct PageRun {
   __device__ __forceinline__ int place(int page) const {
     return __shfl_sync(kWarp, lane_place, page);
   }
-  // A bit for each row of a page that holds one of the keys.
-  __device__ __forceinline__ uint32_t rows(int page) const {
+  // A bit for each row of a page that holds one of the keys; one of the keys in the cache.
+  __device__ __forceinline__ uint32_t rows(int page) const { return rows_of(keys, page); }
+  __device__ __forceinline__ uint32_t cached_rows(int page) const { return rows_of(cached, page); }
+  // Whether a key that is not in the cache is the page's; it is in row `cached % kPageKeys`.
+  __device__ __forceinline__ bool has_newest(int page) const {
+    return cached < keys && cached / kPageKeys == page;
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t rows_of(int keys, int page) {
     const int left = keys - page * kPageKeys;
     return left >= kPageKeys ? (1u << kPageKeys) - 1 : (1u << max(left, 0)) - 1;
   }
 };
-
-__device__ __forceinline__ PageRun page_run(const AttentionParams& p, const DecodeSegment& segment,
-                                            int segment_keys) {
-  const int first_key = segment.index * segment_keys;
-  const int keys = min(segment_keys, segment.length - first_key);
-  const PageRange range =
-      WarpPages((keys + kPageKeys - 1) / kPageKeys, static_cast<int>(threadIdx.x) / 32);
-  const int first_page = first_key / kPageKeys + range.first;
-  const int block_pages = p.cache.block_size / kPageKeys;
-  const int32_t* table = p.block_table + segment.request * p.table_stride;
-  const auto place = [&](int page) {
-    return PagePlace::pack(table[page / block_pages], page % block_pages);
-  };
-  PageRun run;
-  if (range.count == 0) return run;
-  run.keys = min(keys - range.first * kPageKeys, range.count * kPageKeys);
-  if (lane_id() < range.count) run.lane_place = place(first_page + lane_id());
-  if (first_page > 0) run.place_before = place(first_page - 1);
-  return run;
-}
 
 }  // namespace asynct::decode

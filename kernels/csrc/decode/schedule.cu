@@ -1,5 +1,6 @@
-// Lists a step's segments (decode_schedule.h), on the device, so that a captured graph follows the
-// lengths. One block: a thread a request, the requests before it counted by a prefix sum.
+// Chooses the length of a step's segments and lists them (decode_schedule.h), on the device, so that
+// a captured graph follows the lengths. One block: a warp a length, then a thread a request, the
+// requests before it counted by a prefix sum.
 
 #include "asynct/decode_schedule.h"
 #include "asynct/launch.h"
@@ -8,6 +9,7 @@
 namespace asynct {
 namespace {
 
+constexpr char kName[] = "hp1_decode_schedule";
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr uint32_t kWarp = 0xffffffff;
@@ -37,10 +39,43 @@ __device__ Placed place(int count) {
   return placed;
 }
 
+static_assert(kWarps * kSegmentStep == kMaxSegmentKeys);
+
+// The length with which the step takes the least time, and the list has room; of equal ones the
+// longest.
+__device__ int choose_segment_keys(const int32_t* query_start_loc, const int32_t* seq_lens,
+                                   int requests, int stretches, int64_t capacity) {
+  __shared__ int64_t costs[kWarps];
+  const int warp = threadIdx.x / 32;
+  const int keys = (warp + 1) * kSegmentStep;
+  int segments = 0;
+  int longest = 0;
+  for (int request = threadIdx.x % 32; request < requests; request += 32) {
+    if (query_start_loc[request + 1] <= query_start_loc[request]) continue;
+    segments += SegmentsOf(seq_lens[request], keys);
+    longest = max(longest, seq_lens[request]);
+  }
+  segments = __reduce_add_sync(kWarp, segments);
+  longest = __reduce_max_sync(kWarp, longest);
+  costs[warp] = segments <= capacity ? StepCost(segments, keys, longest, stretches) : INT64_MAX;
+  __syncthreads();
+  int best = kWarps - 1;
+  for (int w = best - 1; w >= 0; --w) {
+    if (costs[w] < costs[best]) best = w;
+  }
+  return (best + 1) * kSegmentStep;
+}
+
 __global__ void __launch_bounds__(kThreads)
-    DecodeScheduleKernel(const int32_t* query_start_loc, const int32_t* seq_lens, int requests,
-                         int groups, DecodeSchedule schedule) {
+    DecodeScheduleKernel(const int32_t* query_start_loc, const int32_t* seq_lens,
+                         DecodeShape shape, int stretches, DecodeSchedule schedule) {
+  const int requests = shape.requests;
+  const int groups = HeadGroups(shape.heads, shape.kv_heads);
   for (int i = threadIdx.x; i < requests * groups; i += kThreads) schedule.finished[i] = 0;
+  const int segment_keys =
+      shape.segment_keys != 0 ? shape.segment_keys
+                              : choose_segment_keys(query_start_loc, seq_lens, requests, stretches,
+                                                    SegmentCapacity(shape));
   int listed = 0;
   int split = 0;
   for (int first = 0; first < requests; first += kThreads) {
@@ -50,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
       token = query_start_loc[request];
       length = seq_lens[request];
       if (query_start_loc[request + 1] > token) {
-        segments = SegmentsOf(length, schedule.segment_keys);
+        segments = SegmentsOf(length, segment_keys);
       }
     }
     const Placed placed = place(segments);
@@ -61,7 +96,9 @@ __global__ void __launch_bounds__(kThreads)
     listed += placed.total;
     split |= __syncthreads_or(segments > 1);
   }
-  if (threadIdx.x == 0) *schedule.count = {listed, split};
+  if (threadIdx.x == 0) {
+    *schedule.count = {listed, static_cast<uint16_t>(segment_keys), static_cast<uint16_t>(split)};
+  }
 }
 
 }  // namespace
@@ -69,10 +106,14 @@ __global__ void __launch_bounds__(kThreads)
 void HP1DecodeSchedule(const int32_t* query_start_loc, const int32_t* seq_lens,
                        const DecodeShape& shape, void* workspace, cudaStream_t stream) {
   if (shape.requests == 0) return;
-  DecodeScheduleKernel<<<1, kThreads, 0, stream>>>(
-      query_start_loc, seq_lens, shape.requests, HeadGroups(shape.heads, shape.kv_heads),
-      PlaceDecodeSchedule(workspace, shape));
-  Check(cudaGetLastError(), "hp1_decode_schedule");
+  int device = 0;
+  int multiprocessors = 0;
+  Check(cudaGetDevice(&device), kName);
+  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), kName);
+  DecodeScheduleKernel<<<1, kThreads, 0, stream>>>(query_start_loc, seq_lens, shape,
+                                                   Stretches(shape, multiprocessors),
+                                                   PlaceDecodeSchedule(workspace, shape));
+  Check(cudaGetLastError(), kName);
 }
 
 }  // namespace asynct

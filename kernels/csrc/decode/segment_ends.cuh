@@ -20,6 +20,7 @@ class SegmentEnds {
   }
 
   __device__ __forceinline__ int segments() const { return state().count.segments; }
+  __device__ __forceinline__ int segment_keys() const { return state().count.segment_keys; }
 
   // `sums` [kDecodeWarps][heads of the group][kHeadDim] of the segment at `listed`.
   __device__ __forceinline__ void pass(int listed, const float* sums) {

@@ -72,6 +72,13 @@ struct FreshKeyValue {
   const int64_t* slot_mapping;  // [tokens]: block * block_size + slot, or -1 for none
 };
 
+// A step of one query a request, as the projection wrote it: its queries and keys go through
+// norm_rope first. A request's newest key is at position seq_lens[r] - 1.
+struct RawStep {
+  FreshKeyValue fresh;
+  NormRopeParams norm_rope;
+};
+
 // Keys and values of whole requests in plain tensors [rows, kv_heads, head_dim]: request r's begin at
 // row r * request_rows, or, with 0, where its queries do (then it has no others).
 struct KeyValueRows {

@@ -18,8 +18,8 @@ struct CacheWriteParams {
   int head_dim;
 };
 
-// As CacheWriteParams has it, but that the keys go through norm_rope first, as the queries do; there
-// may be more tokens than slots.
+// As CacheWriteParams has it, but that the keys go through norm_rope first, as the queries do;
+// there may be more tokens than slots.
 struct QkNormRopeCacheParams {
   CacheWriteParams write;
   HeadsView query;  // [tokens, heads, head_dim]

@@ -3,27 +3,26 @@
 
 #include <type_traits>
 
-#include "asynct/cache.h"
+#include "asynct/attention.h"
 #include "asynct/fp8.cuh"
-#include "asynct/launch_rows.cuh"
 #include "asynct/vector.cuh"
 
 namespace asynct {
 
-// `address` is where `vector` goes; into a cache in fp8, divided by the head's scale.
-template <class T, class Stored, int kSize>
-__device__ __forceinline__ void StoreInCache(Stored* address, const Vector<T, kSize>& vector,
-                                             float scale) {
+// What a cache stores of `vector`: its bits, or, in fp8, those of its quotient by the head's scale.
+template <class Stored, class T, int kSize>
+__device__ __forceinline__ auto AsStored(const Vector<T, kSize>& vector, float scale) {
   if constexpr (sizeof(Stored) == sizeof(T)) {
-    StoreVector(address, vector);
+    return vector.bits;
   } else {
     float values[kSize];
     Unpack(vector, values);
     alignas(kSize) uint8_t bytes[kSize];
 #pragma unroll
     for (int i = 0; i < kSize; ++i) bytes[i] = ToFp8(__fdiv_rn(values[i], scale));
-    using Word = std::conditional_t<kSize == 1, uint8_t, uint2>;
-    *reinterpret_cast<Word*>(address) = *reinterpret_cast<const Word*>(bytes);
+    std::conditional_t<kSize == 1, uint8_t, uint2> word;
+    __builtin_memcpy(&word, bytes, sizeof(word));
+    return word;
   }
 }
 
@@ -43,42 +42,9 @@ struct CacheSlot {
     const float scale = cache.scale ? cache.scale[head * cache.scale_stride] : 1.0f;
     Stored* to = static_cast<Stored*>(cache.data) + block * cache.block_stride +
                  offset * cache.slot_stride + head * cache.head_stride + channel;
-    StoreInCache(to, vector, scale);
+    const auto bits = AsStored<Stored>(vector, scale);
+    __stwb(reinterpret_cast<std::remove_const_t<decltype(bits)>*>(to), bits);
   }
 };
-
-inline bool Aligned(DataType dtype, const HeadsView& view) {
-  return Aligned(dtype, view.data, view.token_stride, view.head_stride);
-}
-
-inline bool Aligned(const CacheWriteParams& params) {
-  // A vector of a cache in fp8 is half as long, and its strides count elements of half the size.
-  const auto cache = [&](const CacheView& view) {
-    return Aligned(params.dtype, view.data, view.block_stride, view.slot_stride, view.head_stride);
-  };
-  return Aligned(params.dtype, params.fresh.key) && Aligned(params.dtype, params.fresh.value) &&
-         cache(params.cache.key) && cache(params.cache.value);
-}
-
-// Calls function(Element<T, kSize>{}, Stored{}) for the types of the rows and of the cache.
-template <class T, class Function>
-void DispatchStored(DataType stored, bool vector, Function function) {
-  DispatchVector<T>(vector, [&](auto element) {
-    if (stored == DataType::kFloat8E4M3) {
-      function(element, __nv_fp8_e4m3{});
-    } else {
-      function(element, T{});
-    }
-  });
-}
-
-template <class Function>
-void DispatchCache(const CacheWriteParams& params, bool vector, Function function) {
-  if (params.dtype == DataType::kBFloat16) {
-    DispatchStored<__nv_bfloat16>(params.cache.dtype, vector, function);
-  } else {
-    DispatchStored<__half>(params.cache.dtype, vector, function);
-  }
-}
 
 }  // namespace asynct

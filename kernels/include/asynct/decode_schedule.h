@@ -1,8 +1,7 @@
 // How a decode step's work is shared out. Every request's keys are cut into segments of one length;
-// a kernel lists the segments on the device, once a step, for all layers. A block of the attention
-// kernel takes one segment and one group of query heads at a time, and its warps share the
-// segment's pages. So the grid never depends on the lengths, nor a request's sums on its
-// neighbours.
+// a kernel chooses it, if the caller has not, and lists the segments on the device, once a step, for
+// all layers. A block of the attention kernel takes one segment and one group of query heads at a
+// time, and its warps share the segment's pages. So the grid never depends on the lengths.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +30,9 @@ struct alignas(16) DecodeSegment {
 inline constexpr int kMaxSegments = 65535;  // of a request
 
 struct alignas(8) DecodeCount {
-  int32_t segments;  // in the list
-  int32_t split;     // whether a request has more than one
+  int32_t segments;       // in the list
+  uint16_t segment_keys;  // of a segment
+  uint16_t split;         // whether a request has more than one
 };
 
 struct DecodeShape {
@@ -41,7 +41,7 @@ struct DecodeShape {
   int kv_heads;
   int head_dim;
   int max_seq_len;
-  int segment_keys;  // a multiple of kPageKeys, at most kMaxSegmentKeys
+  int segment_keys;  // a multiple of kPageKeys, at most kMaxSegmentKeys; 0: chosen by the lengths
 };
 
 // Where a step's list and the layers' sums lie. HP1DecodeSchedule writes `count`, `segments` and
@@ -51,30 +51,50 @@ struct DecodeSchedule {
   DecodeSegment* segments;  // [SegmentCapacity]
   int32_t* finished;        // [requests, head groups]: segments whose sums are there, zero at first
   float* partials;          // [SegmentCapacity, heads, head_dim]: sums of the segments
-  int segment_keys;
 };
-
-// Keys of a segment for a batch that is padded to `requests`: short ones fill the card where there
-// are few requests, long ones have fewer beginnings and ends. Measured at 1, 8, 32 and 128
-// requests.
-constexpr int SegmentKeys(int requests) {
-  return requests <= 1    ? 256
-         : requests <= 4  ? 512
-         : requests <= 16 ? 1024
-         : requests <= 64 ? 2048
-                          : 4096;
-}
 
 constexpr int SegmentsOf(int length, int segment_keys) {
   return length <= segment_keys ? 1 : (length - 1) / segment_keys + 1;
 }
 
+// The lengths of segments that are tried: multiples of this, up to kMaxSegmentKeys.
+inline constexpr int kSegmentStep = kDecodeWarps * kPageKeys;
+// Segments for which there is room besides one for every kMaxSegmentKeys keys: about as many as
+// there are blocks on a card, of one group of heads.
+inline constexpr int kSpareSegments = 512;
+
 constexpr int64_t SegmentCapacity(const DecodeShape& shape) {
-  return int64_t{shape.requests} * SegmentsOf(shape.max_seq_len, shape.segment_keys);
+  const int keys = shape.segment_keys == 0 ? kMaxSegmentKeys : shape.segment_keys;
+  const int spare = shape.segment_keys == 0 && shape.max_seq_len > kSegmentStep ? kSpareSegments : 0;
+  return spare + int64_t{shape.requests} * SegmentsOf(shape.max_seq_len, keys);
 }
 
 constexpr int HeadGroups(int heads, int kv_heads) {
   return kv_heads * ((heads / kv_heads - 1) / kGroupHeads + 1);
+}
+
+// Blocks that share a multiprocessor, which sets the registers a thread may have: a page of K, one
+// of V and the sums have to find room.
+constexpr int DecodeResidents(int head_dim) { return head_dim <= 128 ? 2 : 1; }
+
+// Blocks of a group of heads, which take the segments in turn.
+constexpr int Stretches(const DecodeShape& shape, int multiprocessors) {
+  const int resident = DecodeResidents(shape.head_dim) * multiprocessors;
+  const int64_t all = std::max(resident / HeadGroups(shape.heads, shape.kv_heads), 1);
+  return static_cast<int>(std::min(all, SegmentCapacity(shape)));
+}
+
+// About how long a step takes, in keys that a block reads while all are busy, from times measured on
+// an H200. The fewer blocks are left in the last round the faster they are, up to three times. A
+// segment's end costs a block as much as kEndKeys, and the addition of a request's kSumKeys.
+inline constexpr int kEndKeys = 120;
+inline constexpr int kSumKeys = 112;
+constexpr int64_t StepCost(int64_t segments, int segment_keys, int longest, int stretches) {
+  const int64_t keys = std::min(segment_keys, longest);
+  const int64_t left = segments % stretches;
+  const int64_t last_round = left == 0 ? 0 : keys * (stretches + 2 * left) / (3 * stretches);
+  return segments / stretches * keys + last_round + CeilDiv(segments, stretches) * kEndKeys +
+         (longest > segment_keys ? kSumKeys : 0);
 }
 
 // The pages first .. first + count - 1 of a segment.
@@ -119,7 +139,7 @@ inline DecodeSchedule PlaceDecodeSchedule(void* workspace, const DecodeShape& sh
   return {reinterpret_cast<DecodeCount*>(base + layout.count),
           reinterpret_cast<DecodeSegment*>(base + layout.segments),
           reinterpret_cast<int32_t*>(base + layout.finished),
-          reinterpret_cast<float*>(base + layout.partials), shape.segment_keys};
+          reinterpret_cast<float*>(base + layout.partials)};
 }
 
 }  // namespace asynct

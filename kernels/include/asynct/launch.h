@@ -23,8 +23,10 @@ void LinearAddUclip(const LinearAddUclipParams& params, cudaStream_t stream);
 // HP1DecodePaged of the same shape, one after another, may use it.
 void HP1DecodeSchedule(const int32_t* query_start_loc, const int32_t* seq_lens,
                        const DecodeShape& shape, void* workspace, cudaStream_t stream);
-void HP1DecodePaged(const AttentionParams& params, const DecodeShape& shape, void* workspace,
-                    cudaStream_t stream);
+// With `raw` the queries are as the projection wrote them, and the newest keys and values are not
+// in the cache yet but go there. No request may read another's newest key.
+void HP1DecodePaged(const AttentionParams& params, const RawStep* raw, const DecodeShape& shape,
+                    void* workspace, cudaStream_t stream);
 void HP1PrefillMma(const AttentionParams& params, cudaStream_t stream);
 // Both enqueue two kernels. query has `tokens` rows, the workspace HP1PrefillWgmmaWorkspace bytes.
 // The second reads K and V from `rows`, and from the cache only the scales.

@@ -11,10 +11,15 @@ import torch
 
 def on_device(given: dict[str, object]) -> dict[str, object]:
     """attend's keywords on the CPU, copied to the device."""
-    copies = {k: _copied(v) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
-    gate = given["gate"]
-    return copies | dict(gate=dataclasses.replace(
-        gate, **{name: _copied(getattr(gate, name)) for name in ("sigma", "alpha", "gamma")}))
+    return {name: _on_device(value) for name, value in given.items()}
+
+
+def _on_device(x: object) -> object:
+    if isinstance(x, torch.Tensor):
+        return _copied(x)
+    if dataclasses.is_dataclass(x):
+        return type(x)(**{f.name: _on_device(getattr(x, f.name)) for f in dataclasses.fields(x)})
+    return x
 
 
 def _copied(x: torch.Tensor) -> torch.Tensor:

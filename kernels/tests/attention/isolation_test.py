@@ -103,7 +103,7 @@ def test_a_request_has_the_same_bits_in_any_batch(seed, case, kernel, device):
     for request in range(len(case.seq_lens)):
         own = slice(starts[request], starts[request + 1])
         alone = given | dict(
-            query=call.query[own], block_table=call.block_table[request:request + 1],
+            query=given["query"][own], block_table=call.block_table[request:request + 1],
             seq_lens=call.seq_lens[request:request + 1],
             query_start_loc=torch.tensor([0, own.stop - own.start], dtype=torch.int32,
                                          device=device))

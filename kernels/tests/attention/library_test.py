@@ -30,6 +30,8 @@ LAUNCHES = {
 def flat(given):
     """The operation's keywords, of attend's."""
     gate, rest = given["gate"], {k: v for k, v in given.items() if k != "gate"}
+    if norm_rope := rest.pop("qk_norm_rope", None):
+        rest |= norm_rope.tensors() | dict(norm_min=norm_rope.clip[0], norm_max=norm_rope.clip[1])
     return rest | dict(
         sigma=gate.sigma, alpha=gate.alpha, gamma=gate.gamma, scale=gate.scale,
         weights=list(gate.taps), relu_pre=gate.relu_pre, clip_min=0.0, clip_max=1.0,

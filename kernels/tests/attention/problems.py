@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from asynct_kernels import GateParams, attend, workspace_bytes
+from asynct_kernels import GateParams, QkNormRope, attend, workspace_bytes
 from asynct_kernels.attention import LayerShape
 
 FLOAT8 = torch.float8_e4m3fn
@@ -41,6 +41,8 @@ class Case:
         spare_blocks, spare_columns: that no request uses.
         shift: a constant added to every score, but for rounding.
         poison: fills what must not be used; None leaves it uninitialised.
+        raw: the kernel gets the queries and each request's newest key as they are before DyHT and
+            RoPE, and that key and its value beside the cache.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Case:
     spare_columns: int = 3
     shift: float = 0.0
     poison: float | None = math.nan
+    raw: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -77,6 +80,11 @@ class Case:
     def fresh(self) -> bool:
         """Whether every key is of this step."""
         return self.query_lens == self.seq_lens
+
+    @property
+    def can_be_raw(self) -> bool:
+        """Whether it is a decode in which nobody else reads a request's newest key."""
+        return max(self.query_lens) == 1 and self.share is None
 
     @property
     def products(self) -> int:
@@ -170,31 +178,66 @@ class Call:
         They are strided views of one fused projection, and copies of the caches have poison in
         their slots.
         """
-        block, slot = self.step_slots()
+        rows, block, slot = self.step_slots()
         fused = torch.full((self.query.shape[0], 2 * self.case.kv_heads + 1, self.case.head_dim),
                            math.nan, dtype=self.case.dtype, device=self.query.device)
         key, value = (fused[:, i * self.case.kv_heads:(i + 1) * self.case.kv_heads]
                       for i in range(2))
         caches = []
-        for fresh, cache in ((key, self.k_cache), (value, self.v_cache)):
-            fresh[:self.tokens] = cache[block, slot]
+        for fresh, cache, scale in ((key, self.k_cache, self.k_scale),
+                                    (value, self.v_cache, self.v_scale)):
+            stored = as_bytes(cache)[block, slot].view(cache.dtype).float()
+            fresh[rows] = (stored if scale is None else stored * scale[:, None]).to(fresh.dtype)
             copy = torch.empty_strided(cache.shape, cache.stride(), dtype=cache.dtype,
-                                       device=cache.device).copy_(cache)
-            copy[block, slot] = math.nan
+                                       device=cache.device)
+            as_bytes(copy).copy_(as_bytes(cache))
+            nan = torch.tensor(math.nan, device=cache.device).to(cache.dtype)
+            as_bytes(copy)[block, slot] = as_bytes(nan)
             caches.append(copy)
         slot_mapping = torch.full((self.query.shape[0],), -1, device=self.query.device)
-        slot_mapping[:self.tokens] = block * self.case.block_size + slot
+        slot_mapping[rows] = block * self.case.block_size + slot
         return self.arguments() | dict(k_cache=caches[0], v_cache=caches[1], key=key, value=value,
                                        slot_mapping=slot_mapping)
 
-    def step_slots(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Block and slot of the key that stands where each query does, request after request."""
-        block, slot = [], []
+    def raw_arguments(self) -> dict[str, object]:
+        """`fresh_arguments` before a DyHT and a RoPE that give just these queries and keys."""
+        given = self.fresh_arguments()
+        positions = torch.zeros(len(given["query"]), dtype=torch.int64, device=self.query.device)
+        lengths = self.seq_lens[self.query_start_loc.diff() > 0]
+        positions[:self.tokens] = (lengths - 1).clamp(min=0)
+        norm_rope = exact_norm_rope(self.case, self.query.device)
+        cos, sin = norm_rope.cos_sin[positions].to(self.case.dtype)[:, None].chunk(2, dim=-1)
+        for name in ("query", "key"):
+            first, second = given[name].chunk(2, dim=-1)
+            turned = torch.cat([first * cos + second * sin, second * cos - first * sin], dim=-1)
+            given[name] = given[name].clone() if name == "query" else given[name]
+            given[name].copy_(2 * turned)
+        return given | dict(qk_norm_rope=norm_rope)
+
+    def step_slots(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The queries that stand at a key, and that key's block and slot, request after request."""
+        rows, block, slot, start = [], [], [], 0
         for request, (queries, keys) in enumerate(zip(self.case.query_lens, self.case.seq_lens)):
             position = torch.arange(keys - queries, keys, device=self.query.device)
+            rows.append(torch.arange(queries, device=self.query.device)[position >= 0] + start)
+            start += queries
+            position = position[position >= 0]
             block.append(self.block_table[request, position // self.case.block_size].long())
             slot.append(position % self.case.block_size)
-        return torch.cat(block), torch.cat(slot)
+        return torch.cat(rows), torch.cat(block), torch.cat(slot)
+
+
+def exact_norm_rope(case: Case, device: torch.device) -> QkNormRope:
+    """A DyHT that halves, and a RoPE by quarter turns: no rounding, for all but tiny numbers."""
+    channel = torch.arange(case.head_dim, device=device)
+    alpha = torch.tensor([1.0, -0.5, 4.0, 2.0], device=device)[channel % 4].contiguous()
+    turns = torch.arange(max(case.seq_lens) + 1, device=device)[:, None] + channel
+    half = case.head_dim // 2
+    cos, sin = (torch.tensor(values, device=device)[turns[:, :half] % 4]
+                for values in ((1.0, 0.0, -1.0, 0.0), (0.0, 1.0, 0.0, -1.0)))
+    cos_sin = torch.cat([cos, sin], dim=-1).to(torch.float32 if case.float8 else case.dtype)
+    return QkNormRope(q_alpha=alpha, q_gamma=0.5 / alpha, k_alpha=2.0 * alpha[:1],
+                      k_gamma=0.25 / alpha[:1], clip=(-math.inf, math.inf), cos_sin=cos_sin)
 
 
 def run(kernel: str, arguments: dict[str, object]) -> torch.Tensor:

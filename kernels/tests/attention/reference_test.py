@@ -66,7 +66,7 @@ def test_a_float8_cache_gets_values_over_scales_saturated(seed, case, kernel, de
     given["key"][0] = 1e4
     scales = dict(k_scale=torch.tensor([0.5, 4.0], device=device), v_scale=2.0)
     attend(**given | scales, kernel=kernel)
-    block, slot = call.step_slots()
+    _, block, slot = call.step_slots()
     for name, cache, scale in (("key", "k_cache", scales["k_scale"]), ("value", "v_cache", 2.0)):
         fresh = given[name][:call.tokens].float()
         stored = given[cache].view(torch.uint8)[block, slot].view(FLOAT8).float()

@@ -3,6 +3,7 @@
 With --plant a table names a block that is not there, which memcheck must find.
 """
 
+import dataclasses
 import sys
 
 import torch
@@ -24,6 +25,8 @@ CASES = [
     for kind, settings in dict(
         usual={}, general=dict(window=5, head_dim=64), float8=dict(float8=True)).items()
 ]
+CASES += [dataclasses.replace(case, name=f"{case.name}-raw", raw=True)
+          for case in CASES if case.can_be_raw]
 
 
 def main(words: list[str]) -> None:

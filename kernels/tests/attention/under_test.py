@@ -26,13 +26,15 @@ def serves(kernel: str, case: Case, capability: tuple[int, int] | None = HOPPER)
     limits = found.limits
     return ((limits.query_len is None or max(case.query_lens) <= limits.query_len)
             and (limits.fresh != "required" or case.fresh)
+            and (limits.takes_raw or not case.raw)
             and limits.alignment <= case.alignment)
 
 
 def runs(
     cases: Iterable[Case], kernels: Iterable[str] = attention_kernels(), on_cpu: bool = True
 ) -> pytest.MarkDecorator:
-    """Parametrises a test by `case`, `kernel` and `device`, case by case."""
+    """Parametrises a test by `case`, `kernel` and `device`, case by case; kernels that take a raw
+    step of a decode are tested with that too."""
     parameters = []
     for case in cases:
         small = dataclasses.replace(case, dtype=torch.float16) if INTERPRETED else case
@@ -41,8 +43,11 @@ def runs(
                 parameters.append(pytest.param(small, kernel, "cpu"))
             if INTERPRETED or kernel == "reference" and case.products > REFERENCE_PRODUCTS:
                 continue
-            if serves(kernel, case):
-                parameters.append(pytest.param(case, kernel, "cuda", marks=pytest.mark.gpu))
+            forms = [case]
+            if find_kernel(kernel).limits.fresh == "raw" and case.can_be_raw:
+                forms.append(dataclasses.replace(case, name=f"{case.name}-raw", raw=True))
+            parameters += [pytest.param(form, kernel, "cuda", marks=pytest.mark.gpu)
+                           for form in forms if serves(kernel, form)]
     return pytest.mark.parametrize("case, kernel, device", parameters, ids=str)
 
 
@@ -61,5 +66,7 @@ def arguments(kernel: str, call: Call) -> dict[str, object]:
 
 def keywords(kernel: str, call: Call) -> dict[str, object]:
     """attend's keywords for this kernel, in the cache or, if it writes that itself, beside it."""
+    if call.case.raw:
+        return call.raw_arguments()
     fresh = find_kernel(kernel).limits.fresh == "required"
     return call.fresh_arguments() if fresh else call.arguments()

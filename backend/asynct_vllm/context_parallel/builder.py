@@ -7,7 +7,7 @@ from vllm.config import VllmConfig
 from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import AttentionSpec
 
-from asynct_kernels.attention.decode import schedule_bytes, segment_keys
+from asynct_kernels.attention.decode import schedule_bytes
 from asynct_vllm import builder
 from asynct_vllm.builder import AsyncTMetadataBuilder
 from asynct_vllm.context_parallel.rows import StepRows
@@ -135,12 +135,10 @@ class ContextParallelMetadataBuilder(AsyncTMetadataBuilder):
             for first in tokens[::_CALL_TOKENS]]
         if kernel != DECODE_PAGED:
             return tuple(calls)
-        least = max(
-            schedule_bytes(
-                requests, heads=self.impl.attended_heads, kv_heads=self.impl.num_kv_heads,
-                head_dim=self.impl.head_size, max_seq_len=calls[0].max_seq_len,
-                segment_keys=segment_keys(requests))
-            for requests in {call.seq_lens.shape[0] for call in calls})
+        least = schedule_bytes(
+            max(call.seq_lens.shape[0] for call in calls), heads=self.impl.attended_heads,
+            kv_heads=self.impl.num_kv_heads, head_dim=self.impl.head_size,
+            max_seq_len=calls[0].max_seq_len)
         workspace = torch.empty(least, dtype=torch.uint8, device=self.device)
         return tuple(dataclasses.replace(call, workspace=workspace) for call in calls)
 

@@ -69,6 +69,7 @@ FEATURES = (
             "served on GPUs; vLLM's model runner V2 offloads none (`VLLM_USE_V2_MODEL_RUNNER=0`)",
             _by("memory", "weights_offloaded_to_the_cpu")),
     Feature("sleep and wake", "served on GPUs, at both levels", _by("memory", "sleep_and_wake")),
+    Feature("weights reloaded in place", "served", _by("features", "reloaded_weights")),
     Feature("a context of 128K", "served", _by("memory", "a_context_of_128k")),
     Feature("cascade attention", "declined: each request reads what it shares by itself",
             _by("features", "cascade_attention_is_declined")),

@@ -127,6 +127,17 @@ def test_a_lora_adapter_is_added_to_every_projection(tmp_path, seed):
     assert max_difference(served(outputs), without) > BROKEN
 
 
+def test_reloaded_weights(checkpoint):
+    """What every parameter held is forgotten, and read again from the checkpoint."""
+    prompts = random_prompts(PROMPT_LENGTHS)
+    with device_engine(checkpoint, enable_prefix_caching=False) as llm:
+        generate(llm, prompts)
+        llm.apply_model(lambda model: [p.data.zero_() for p in model.parameters()] and None)
+        llm.collective_rpc("reload_weights")
+        outputs = generate(llm, prompts)
+    assert_right(outputs, checkpoint, "reloaded weights")
+
+
 def test_kv_connector(checkpoint, tmp_path):
     """What one engine stored is loaded by the next, whose answers are the same."""
     connector = dict(

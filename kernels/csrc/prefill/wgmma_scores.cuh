@@ -30,29 +30,20 @@ class FastRowGate {
 
   // Turns the scores into p, in place.
   __device__ __forceinline__ void Apply(float (&s)[2 * kRun]) {
-    if (is_positive(gate_)) {
-      Apply(make_positive_gate(gate_), s);
-    } else {
-      Apply(gate_, s);
-    }
-  }
-
- private:
-  template <class Form>
-  __device__ __forceinline__ void Apply(const Form& gate, float (&s)[2 * kRun]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const GateLeft own = gate_left(gate, s[ScoreOf(kRun - 1, h)], s[ScoreOf(kRun - 2, h)]);
+      const GateLeft own = gate_left(s[ScoreOf(kRun - 1, h)], s[ScoreOf(kRun - 2, h)]);
       const GateLeft got = {FromTheLeft(own.r1), FromTheLeft(own.r2)};
       GateLeft left = threadIdx.x % 4 == 0 ? before_[h] : got;
       before_[h] = got;
 #pragma unroll
       for (int key = 0; key < kRun; key += 2) {
-        gate_pair(gate, s[ScoreOf(key, h)], s[ScoreOf(key + 1, h)], left);
+        gate_pair(gate_, s[ScoreOf(key, h)], s[ScoreOf(key + 1, h)], left);
       }
     }
   }
 
+ private:
   Gate gate_;
   GateLeft before_[2] = {};  // in a row's first lane: r of the last two keys of the tile before
 };

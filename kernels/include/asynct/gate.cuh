@@ -1,6 +1,5 @@
-// The AsyncI gate (attention.h has the formula), in two forms: a fast one for the usual constants,
-// with a faster one where these are not negative, and a general one. gamma is left to the epilogue:
-// it scales the whole output row.
+// The AsyncI gate (attention.h has the formula), in two forms: a fast one for the usual constants
+// and a general one. gamma is left to the epilogue: it scales the whole output row.
 //
 // Both take raw scores x_j = q . k_j. The fast one factors the constants out of the window:
 //
@@ -52,44 +51,6 @@ __device__ __forceinline__ void gate_pair(const Gate& gate, float& s0, float& s1
   const float shared = r0 + left.r1;
   s0 = __saturatef(fmaf(-gate.window, shared + left.r2, gate.score * s0));
   s1 = __saturatef(fmaf(-gate.window, shared + r1, gate.score * s1));
-  left = {r1, r0};
-}
-
-// The fast gate where alpha, sigma and the weight are not negative: half an instruction less a
-// score. A score below 0 then gives p 0 with or without its own term, so r_j stands for x_j:
-//
-//   alpha * z_j = score * (1 - sigma * w) * r_j - window * (r_{j-1} + r_{j-2}).
-//
-// r is held times 2^-64, where no score reaches 1: one saturating product takes its place.
-struct PositiveGate {
-  float own;
-  float others;
-};
-
-inline constexpr float kPositiveScale = 0x1p-64f;
-
-__device__ __forceinline__ bool is_positive(const Gate& gate) {
-  return gate.score >= 0.0f && gate.window >= 0.0f;
-}
-
-__device__ __forceinline__ PositiveGate make_positive_gate(const Gate& gate) {
-  return {(gate.score - gate.window) / kPositiveScale, -gate.window / kPositiveScale};
-}
-
-__device__ __forceinline__ GateLeft gate_left(const Gate&, float score1, float score2) {
-  return gate_left(score1, score2);
-}
-
-__device__ __forceinline__ GateLeft gate_left(const PositiveGate&, float score1, float score2) {
-  return {__saturatef(kPositiveScale * score1), __saturatef(kPositiveScale * score2)};
-}
-
-__device__ __forceinline__ void gate_pair(const PositiveGate& gate, float& s0, float& s1,
-                                          GateLeft& left) {
-  const float r0 = __saturatef(kPositiveScale * s0);
-  const float r1 = __saturatef(kPositiveScale * s1);
-  s0 = __saturatef(fmaf(gate.others, left.r1 + left.r2, gate.own * r0));
-  s1 = __saturatef(fmaf(gate.others, r0 + left.r1, gate.own * r1));
   left = {r1, r0};
 }
 

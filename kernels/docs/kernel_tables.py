@@ -6,24 +6,17 @@ from collections.abc import Iterator
 from document import results, table
 from documents import markdown
 
-# The version that was kept, and the segment that it takes for a batch; nothing longer than 2048
-# keys was timed at B 512.
-DECODE_VERSION = "defer"
-SEGMENTS = {1: 256, 8: 1024, 32: 2048, 128: 4096, 512: 2048}
 # bf16, 8 KV heads of 128: a key, and as many bytes for a row of V that some head wants.
 KEY_BYTES = 8 * 128 * 2
 
 
-def decode_records() -> list[dict]:
-    return sorted(results("decode_paged"), key=lambda record: (record["B"], record["ctx"]))
+def decode_us(record: dict) -> float:
+    """The time in segments that the device chose."""
+    return record["t"]["chosen 0"][0]
 
 
 def decode_ratio(record: dict) -> float:
     return decode_us(record) / record["fa3"]
-
-
-def decode_us(record: dict) -> float:
-    return record["t"][f"{DECODE_VERSION} {SEGMENTS[record['B']]}"][0]
 
 
 @table("decode paged")
@@ -31,18 +24,20 @@ def decode_paged() -> str:
     def row(record: dict) -> list[object]:
         needed = record["B"] * record["ctx"] * KEY_BYTES * (1 + record["rows"])
         us = decode_us(record)
-        return [record["B"], record["ctx"], SEGMENTS[record["B"]], f"{us:.1f}",
+        return [record["B"], record["ctx"], f"{record['zeros']:.0%}", f"{us:.1f}",
                 f"{needed / us / 1e6:.2f}", f"{record['fa3']:.1f}", f"{decode_ratio(record):.2f}"]
 
     def summary() -> Iterator[list[object]]:
-        ratios = [decode_ratio(record) for record in decode_records()
-                  if 8 <= record["B"] <= 128 and record["ctx"] >= 1024]
-        yield ["8 to 128", "1024 up", "", "", "", "geometric mean",
+        ratios = [decode_ratio(record) for record in records
+                  if record["B"] in (8, 32, 128) and record["ctx"] >= 1024
+                  and round(record["zeros"], 1) == 0.7]
+        yield ["8, 32, 128", "1024 up", "70%", "", "", "geometric mean",
                f"{statistics.geometric_mean(ratios):.2f}"]
-        yield ["8 to 128", "1024 up", "", "", "", "worst", f"{max(ratios):.2f}"]
 
-    return markdown(["B", "ctx", "segment", "us", "TB/s needed", "FlashAttention-3, us", "ratio"],
-                    [*map(row, decode_records()), *summary()], text=0)
+    records = sorted(results("decode_chosen"), key=lambda record: (
+        record["B"], record["ctx"], round(record["zeros"], 1)))
+    return markdown(["B", "ctx", "zeros", "us", "TB/s needed", "FlashAttention-3, us", "ratio"],
+                    [*map(row, records), *summary()], text=0)
 
 
 @table("prefill mma")

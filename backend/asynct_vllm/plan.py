@@ -20,7 +20,7 @@ INVARIANT_KERNEL = "hp1_prefill_mma"
 
 # Those that do a layer's norms, RoPE and cache write in their own launch, where no request reads
 # another's keys of the step.
-NORMALISING_KERNELS = ()
+NORMALISING_KERNELS = (DECODE_PAGED,)
 
 DEFAULT_TORCH_PATH: TorchPath = "gather"
 

@@ -2,8 +2,8 @@
 
 A result is checked against float64 before it is timed; one that is wrong gets no time. Both sides
 read the same data, in layers that rotate through more than the L2 holds; a sample is the replay of
-a CUDA graph. The share `zeros` of each query head's p is zero, independently of the other heads'. The
-reference is what is right, and not timed.
+a CUDA graph. The share `zeros` of each query head's p is zero, independently of the other heads'.
+The reference is what is right, and not timed.
 
 What a step's layers share, a list of segments or FlashAttention-3's metadata, is made ahead. A
 decode that can also do DyHT, RoPE and the cache write has two rows more: that one launch ("raw"),

@@ -1,5 +1,5 @@
-// How a decode step's work is shared out: every page of a segment has one warp, in order, so that the
-// newest key of a request has one in all; what lengths of segments cost; and the parts of a
+// How a decode step's work is shared out: every page of a segment has one warp, in order, so that
+// the newest key of a request has one in all; what lengths of segments cost; and the parts of a
 // workspace neither overlap nor overrun.
 
 #include "asynct/decode_schedule.h"
@@ -42,8 +42,8 @@ void CheckSegments() {
   }
 }
 
-// The newest key is written during the launch: one warp of one segment may read it, and nobody reads
-// it as a key before its first page, of which the gate's window wants some.
+// The newest key is written during the launch: one warp of one segment may read it, and nobody
+// reads it as a key before its first page, of which the gate's window wants some.
 void CheckNewestKey(int length, int segment_keys) {
   int readers = 0;
   const int segments = asynct::SegmentsOf(length, segment_keys);

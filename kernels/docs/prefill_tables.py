@@ -4,6 +4,7 @@ from document import results, table
 from documents import markdown
 
 FLASH = "flash-3 paged"
+BARE = "contiguous"  # of the bench: no gate, the best feed
 
 
 def runs() -> list[dict]:
@@ -35,6 +36,30 @@ def prefill_wgmma() -> str:
         shape_name(record["shape"]) for run in reversed(runs()) for record in run["records"]))
     return markdown(["schedule", f"over {FLASH} (us)", *shapes],
                     (row for run in runs() for row in rows(run)))
+
+
+@table("prefill measured")
+def prefill_measured() -> str:
+    """The last run, and the bare skeleton's time at the same speed of FlashAttention-3."""
+    bare = {}
+    for record in results("prefill_bounds")["records"]:
+        batch, length, *heads = record["shape"]
+        bare[shape_name([batch, length, length, *heads])] = record["results"]
+
+    def row(record: dict) -> list[str]:
+        shape, us = shape_name(record["shape"]), {n: t[0] for n, t in record["us"].items()}
+        flash = us[FLASH]
+        cells = [shape, f"{flash:.1f}"]
+        for feed in ("pages", "rows"):
+            cells.append(f"{us[feed]:.1f} ({us[feed] / flash:.2f})" if feed in us else "")
+        if shape in bare:
+            floor = bare[shape][BARE]["us"] / bare[shape][FLASH]["us"] * flash
+            cells += [f"{floor:.1f}", f"{floor / us['pages']:.2f}", f"{floor / us['rows']:.2f}"]
+        return cells + [""] * (7 - len(cells))
+
+    return markdown(["shape", f"{FLASH}, us", "pages, us (over it)", "rows, us (over it)",
+                     "bare, us", "share, pages", "share, rows"],
+                    map(row, runs()[-1]["records"]))
 
 
 @table("prefill counters")

@@ -14,7 +14,7 @@ from ceilings import COPY_TB_PER_S, CUBLAS_TFLOPS
 from document import KERNELS, TABLES, results, table
 from documents import markdown
 
-DOCUMENTS = ("bounds.md", "log.md")
+DOCUMENTS = ("bounds.md", "log.md", "prefill.md")
 
 HEAD_DIM = 128
 TENSOR_FLOP_PER_CLOCK = 4096 * 132  # dense bf16, all multiprocessors

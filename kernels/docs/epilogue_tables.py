@@ -1,10 +1,10 @@
-"""The table of GEMMs with epilogues, from kernels/results/epilogues.json."""
+"""The tables of GEMMs with epilogues: the bench before the kernels, and the kernels."""
 
 from ceilings import COPY_TB_PER_S, CUBLAS_TFLOPS
 from document import results, table
 from documents import markdown
 
-PRODUCT, INDUCTOR, OURS = "cuBLAS", "cuBLAS, Inductor", "cuBLAS, ours"
+PRODUCT, INDUCTOR, OURS, FUSED = "cuBLAS", "cuBLAS, Inductor", "cuBLAS, ours", "fused"
 
 
 def product_us(tokens: int, width: int, depth: int) -> float:
@@ -28,3 +28,21 @@ def epilogues() -> str:
          "cuBLAS alone, us", "cuBLAS + Inductor, us", "cuBLAS + ours, us", "CUTLASS fused, us",
          "its tile", "fused / better of two", "fused / cuBLAS alone"],
         map(row, results("epilogues")["rows"]))
+
+
+@table("linear")
+def linear() -> str:
+    """Each projection by number of tokens; the faster of the op's two ways stands in bold."""
+    def row(x: dict) -> list[object]:
+        times = {name: timing["median_us"] for name, timing in x["timings"].items()}
+        ways = {name: f"{times[name]:.1f}" for name in (OURS, FUSED)}
+        best = min(ways, key=times.get)
+        ways[best] = f"**{ways[best]}**"
+        return [f"`{x['operation']}` {x['model']}", x["tokens"],
+                f"{times[PRODUCT]:.1f} ({x['tflops'][PRODUCT]:.0f})", f"{times[INDUCTOR]:.1f}",
+                ways[OURS], f"{ways[FUSED]} ({x['tflops'][FUSED]:.0f})",
+                f"{times[FUSED] / times[INDUCTOR]:.2f}", f"{times[best] / times[INDUCTOR]:.2f}"]
+    return markdown(
+        ["projection", "tokens", "cuBLAS alone, us (TFLOP/s)", "cuBLAS + Inductor, us",
+         "cuBLAS + ours, us", "fused, us (TFLOP/s)", "fused / Inductor", "better way / Inductor"],
+        map(row, results("linear")["rows"]))

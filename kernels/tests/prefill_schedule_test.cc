@@ -70,7 +70,7 @@ void CheckSchedule(const Batch& batch, int row_block, int section_keys) {
              "queries left out", r, within);
       Expect(block.position == batch.keys[r] - batch.queries[r] + next, "wrong position", r,
              within);
-      for (int tile_keys : {32, 64}) {
+      for (int tile_keys : {32, 64, 128}) {
         const int last = block.position + block.rows - 1;  // key that the last query sees
         const int tiles = TilesOf(block, tile_keys);
         const bool fewest = tiles == 1 || (tiles - 1) * tile_keys <= last;
@@ -109,6 +109,23 @@ void CheckTileRows(int tile_keys, int run) {
   }
 }
 
+// A feeding warp copies `rows` keys of its half tile at a time, and finds a key's row, and its last
+// three bits for the swizzle, from those of the half, of the key and of the lane apart.
+void CheckCopies(int tile_keys, int rows) {
+  const int run = tile_keys / 4;
+  for (int half = 0; half < tile_keys; half += tile_keys / 2) {
+    for (int key = 0; key < tile_keys / 2; key += rows) {
+      for (int lane_row = 0; lane_row < rows; ++lane_row) {
+        const int lane = TileRowOf(half, run) + TileRowOf(lane_row, run);
+        const int own = TileRowOf(key, run);
+        const int row = TileRowOf(half + key + lane_row, run);
+        Expect(lane + own == row && ((lane ^ own) & 7) == (row & 7) && (own & 7) < 4,
+               "a copy goes astray", key, lane_row);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -129,8 +146,8 @@ int main() {
     CheckSchedule(batch, i % 3 ? 64 : 128, between(1, 8 * most));
   }
   for (int tile_keys : {32, 64, 128}) {
-    CheckTileRows(tile_keys, 4);
     CheckTileRows(tile_keys, tile_keys / 4);
+    for (int rows : {1, 2, 4}) CheckCopies(tile_keys, rows);
   }
   return 0;
 }

@@ -48,6 +48,7 @@ def test_the_json(tmp_path):
     assert content["scores"][FLEXIBLE] == {"value": 1.0, "stderr": None}
     assert content["settings"] == {
         "model": "some/model", "engine": "hf", "num_fewshot": 8, "seed": 7, "dtype": "auto",
+        "options": {},
     }  # fmt: skip
     assert content["generation"] == {"max_gen_toks": 256}
     assert content["machine"] == {"card": "CPU", "torch": "0"}

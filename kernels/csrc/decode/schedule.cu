@@ -1,6 +1,6 @@
-// Chooses the length of a step's segments and lists them (decode_schedule.h), on the device, so that
-// a captured graph follows the lengths. One block: a warp a length, then a thread a request, the
-// requests before it counted by a prefix sum.
+// Chooses the length of a step's segments and lists them (decode_schedule.h), on the device, so
+// that a captured graph follows the lengths. One block: a warp a length, then a thread a request,
+// the requests before it counted by a prefix sum.
 
 #include "asynct/decode_schedule.h"
 #include "asynct/launch.h"

@@ -1,7 +1,7 @@
 // How a decode step's work is shared out. Every request's keys are cut into segments of one length;
-// a kernel chooses it, if the caller has not, and lists the segments on the device, once a step, for
-// all layers. A block of the attention kernel takes one segment and one group of query heads at a
-// time, and its warps share the segment's pages. So the grid never depends on the lengths.
+// a kernel chooses it, if the caller has not, and lists the segments on the device, once a step,
+// for all layers. A block of the attention kernel takes one segment and one group of query heads at
+// a time, and its warps share the segment's pages. So the grid never depends on the lengths.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,9 @@ inline constexpr int kSegmentStep = kDecodeWarps * kPageKeys;
 inline constexpr int kSpareSegments = 512;
 
 constexpr int64_t SegmentCapacity(const DecodeShape& shape) {
-  const int keys = shape.segment_keys == 0 ? kMaxSegmentKeys : shape.segment_keys;
-  const int spare = shape.segment_keys == 0 && shape.max_seq_len > kSegmentStep ? kSpareSegments : 0;
+  const bool chosen = shape.segment_keys == 0;
+  const int keys = chosen ? kMaxSegmentKeys : shape.segment_keys;
+  const int spare = chosen && shape.max_seq_len > kSegmentStep ? kSpareSegments : 0;
   return spare + int64_t{shape.requests} * SegmentsOf(shape.max_seq_len, keys);
 }
 
@@ -84,8 +85,8 @@ constexpr int Stretches(const DecodeShape& shape, int multiprocessors) {
   return static_cast<int>(std::min(all, SegmentCapacity(shape)));
 }
 
-// About how long a step takes, in keys that a block reads while all are busy, from times measured on
-// an H200. The fewer blocks are left in the last round the faster they are, up to three times. A
+// About how long a step takes, in keys that a block reads while all are busy, from times measured
+// on an H200. The fewer blocks are left in the last round the faster they are, up to three times. A
 // segment's end costs a block as much as kEndKeys, and the addition of a request's kSumKeys.
 inline constexpr int kEndKeys = 120;
 inline constexpr int kSumKeys = 112;

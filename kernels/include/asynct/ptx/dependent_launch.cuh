@@ -1,6 +1,6 @@
 // Thin wrappers over programmatic dependent launch: a kernel that starts before the one ahead of it
-// in the stream has ended. Code for cards before compute capability 9.0 has none of it: there a kernel
-// must not be launched so.
+// in the stream has ended. Code for cards before compute capability 9.0 has none of it: there a
+// kernel must not be launched so.
 #pragma once
 
 namespace asynct::ptx {

@@ -12,7 +12,9 @@ from asynct_kernels import cuda
 
 CAPABILITY = (9, 0)  # the cards that the products with an epilogue are compiled for
 TILE_ROWS, TILE_COLUMNS = 256, 128  # of the product, computed at a time by two blocks (csrc/gemm)
-LEAST_SHARE = 0.86  # from measurements: kernels/docs/bounds.md
+# From measurements: kernels/docs/bounds.md.
+LEAST_SHARE = 0.86
+FEWEST_RAGGED_ROWS = 4096  # a tile that rows do not fill is slow: it has to be one of many
 
 
 def fuses(rows: int, columns: int, device: torch.device) -> bool:
@@ -21,7 +23,9 @@ def fuses(rows: int, columns: int, device: torch.device) -> bool:
     It is where its tiles leave little of the card idle; cuBLAS has smaller ones for the others.
     """
     capability, multiprocessors = _card(device)
-    return capability == CAPABILITY and share_of_card(rows, columns, multiprocessors) > LEAST_SHARE
+    if capability != CAPABILITY or (rows % TILE_ROWS and rows < FEWEST_RAGGED_ROWS):
+        return False
+    return share_of_card(rows, columns, multiprocessors) > LEAST_SHARE
 
 
 def share_of_card(rows: int, columns: int, multiprocessors: int) -> float:

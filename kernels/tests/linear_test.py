@@ -227,7 +227,8 @@ def test_bad_arguments_are_named(operation, changes, error, message):
 
 @pytest.mark.parametrize("rows, columns, fused", [
     (1, 12288, False), (256, 12288, False), (512, 12288, True), (512, 2048, False),
-    (1024, 2048, True), (1300, 2048, False), (2048, 2048, True), (10**6, 128, True)])
+    (1024, 2048, True), (1280, 2048, False), (2048, 2048, True), (2047, 2048, False),
+    (896, 12288, False), (5000, 12288, True), (10**6, 128, True)])
 def test_the_plan_fuses_where_tiles_fill_the_card(monkeypatch, rows, columns, fused):
     monkeypatch.setattr(gemm, "_card", lambda device: ((9, 0), 132))
     assert gemm.fuses(rows, columns, torch.device("cuda")) == fused

@@ -6,8 +6,9 @@ import os
 import pathlib
 from collections.abc import Callable
 
-KERNELS = pathlib.Path(
-    os.environ.get("BUILD_WORKSPACE_DIRECTORY", pathlib.Path(__file__).parents[2]), "kernels")
+_ROOT = pathlib.Path(
+    os.environ.get("BUILD_WORKSPACE_DIRECTORY", pathlib.Path(__file__).parents[2]))
+KERNELS = _ROOT / "kernels"
 
 TABLES: dict[str, Callable[[], str]] = {}
 
@@ -21,6 +22,6 @@ def table(name: str) -> Callable:
 
 
 @functools.cache
-def results(name: str) -> dict:
-    """The contents of kernels/results/`name`.json."""
-    return json.loads((KERNELS / "results" / f"{name}.json").read_text())
+def results(name: str, folder: str = "kernels/results") -> dict:
+    """The contents of `folder`/`name`.json."""
+    return json.loads((_ROOT / folder / f"{name}.json").read_text())

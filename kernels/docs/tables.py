@@ -1,10 +1,11 @@
-"""Writes the measured tables of the documents in this folder from kernels/results/*.json.
+"""Writes the measured tables of the documents in this folder from what benches wrote.
 
     bazel run //kernels/docs:tables
 
 A new table is one function, under `@table(NAME)`, and its place in a document (tools/documents).
 """
 
+import attention_tables  # noqa: F401  (registers its tables)
 import documents
 import epilogue_tables  # noqa: F401  (registers its tables)
 import kernel_tables  # noqa: F401  (registers its tables)
@@ -14,7 +15,7 @@ from ceilings import COPY_TB_PER_S, CUBLAS_TFLOPS
 from document import KERNELS, TABLES, results, table
 from documents import markdown
 
-DOCUMENTS = ("bounds.md", "log.md", "prefill.md")
+DOCUMENTS = ("attention.md", "bounds.md", "log.md", "prefill.md")
 
 HEAD_DIM = 128
 TENSOR_FLOP_PER_CLOCK = 4096 * 132  # dense bf16, all multiprocessors

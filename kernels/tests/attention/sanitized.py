@@ -1,6 +1,7 @@
 """A reduced set of calls for compute-sanitizer: `sanitized.py [--plant] [KERNEL ...]`.
 
-With --plant a table names a block that is not there, which memcheck must find.
+With --plant a table names the last block that a kernel can tell from others, far past the cache's
+end, which memcheck must find.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ def main(words: list[str]) -> None:
                 continue
             given = keywords(kernel, case.make("cpu"))
             if plant:
-                given["block_table"].fill_(1 << 27)
+                given["block_table"].fill_((1 << 25) - 1)
             out = torch.empty(given["query"].shape, dtype=case.dtype, device="cuda")
             attend(**on_device(given), kernel=kernel, out=out)
             torch.cuda.synchronize()

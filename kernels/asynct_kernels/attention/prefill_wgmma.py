@@ -15,6 +15,7 @@ from asynct_kernels.attention.problem import AttentionProblem
 
 _LIMITS = dict(capability=((9, 0), (9, 0)), head_dims=(64, 128, 256), window=8, alignment=16)
 _MAX_ROWS = 1 << 31
+_L2_LINE = 128  # bytes
 
 
 class PrefillWgmmaKernel(AttentionKernel):
@@ -74,10 +75,10 @@ class PrefillGatherKernel(AttentionKernel):
         return found
 
     def workspace_bytes(self, problem: AttentionProblem) -> int:
-        return _schedule_bytes(problem) + 2 * _copy_bytes(problem)
+        return _copies_offset(problem) + 2 * _copy_bytes(problem)
 
     def run(self, problem: AttentionProblem, out: torch.Tensor, workspace: torch.Tensor) -> None:
-        key = workspace.data_ptr() + _schedule_bytes(problem)
+        key = workspace.data_ptr() + _copies_offset(problem)
         value = key + _copy_bytes(problem)
         _C.gather_pages(params=launch.attention_params(problem, out), key=key, value=value,
                         request_rows=problem.max_seq_len, row_multiple=1,
@@ -109,6 +110,12 @@ def _too_many_requests(problem: AttentionProblem) -> list[str]:
 def _schedule_bytes(problem: AttentionProblem) -> int:
     return _C.prefill_wgmma_workspace_bytes(
         tokens=problem.tokens, requests=problem.requests, group=problem.group)
+
+
+def _copies_offset(problem: AttentionProblem) -> int:
+    """Where the copies begin in the workspace: behind the schedule, at a line of the L2, which rows
+    that straddle two would read twice."""
+    return -(-_schedule_bytes(problem) // _L2_LINE) * _L2_LINE
 
 
 def _copy_bytes(problem: AttentionProblem) -> int:

@@ -63,7 +63,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         self.settings = settings()
-        self.capability = _capability(device)
+        self.capability = capability_of(device)
         # A draft model's layers may differ from the model's, and have another builder then.
         layers = vllm_config.compilation_config.static_forward_context
         self.impl: AsyncTImpl = layers[layer_names[0]].impl
@@ -84,7 +84,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         cls, vllm_config: VllmConfig, kv_cache_spec: AttentionSpec
     ) -> AttentionCGSupport:
         """Decodes, of 1 + k tokens under speculation, are captured where a kernel serves them."""
-        capability = _capability(vllm_config.device_config.device)
+        capability = capability_of(vllm_config.device_config.device)
         layer = _layer_shape(_impl(vllm_config), vllm_config, kv_cache_spec)
         if plan(_ONE_DECODE, layer, capability, settings()).decode is None:
             return AttentionCGSupport.NEVER
@@ -235,7 +235,8 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         return common.block_table_tensor.shape[1] * self.kv_cache_spec.block_size
 
 
-def _capability(device: torch.device | str) -> tuple[int, int] | None:
+def capability_of(device: torch.device | str) -> tuple[int, int] | None:
+    """A CUDA device's compute capability; None of any other."""
     device = torch.device(device)
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
 

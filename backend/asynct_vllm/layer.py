@@ -8,7 +8,7 @@ from vllm.v1.kv_cache_interface import KVCacheSpec
 from asynct_kernels import GateParams, QkNormRope
 from asynct_kernels.attention import LayerShape
 from asynct_vllm.backend import AsyncTBackend, NormRopeBackend
-from asynct_vllm.builder import _capability
+from asynct_vllm.builder import capability_of
 from asynct_vllm.context_parallel.backend import ContextParallelBackend
 from asynct_vllm.plan import describe_norm_rope, invariance_reasons, norm_rope_reasons
 from asynct_vllm.settings import settings
@@ -47,7 +47,7 @@ class AsyncTAttentionLayer(Attention):
         layer = LayerShape(
             dtype=config.model_config.dtype, head_dim=head_size, group=num_heads // num_kv_heads,
             block_size=_BLOCK_SIZE, window=gate.window, float8_cache=False)
-        about = layer, _capability(config.device_config.device), settings()
+        about = layer, capability_of(config.device_config.device), settings()
         if settings().batch_invariant:
             _check_invariance(config, invariance_reasons(*about))
         reasons = _model_reasons(config) or norm_rope_reasons(*about)

@@ -111,7 +111,7 @@ def test_refuses_what_is_not_causal(causal, step):
     ((9, 0), AttentionCGSupport.UNIFORM_BATCH),
 ))
 def test_claims_graphs_where_a_kernel_serves_decodes(capability, support, step, monkeypatch):
-    monkeypatch.setattr(builder, "_capability", lambda device: capability)
+    monkeypatch.setattr(builder, "capability_of", lambda device: capability)
     claimed = AsyncTMetadataBuilder.get_cudagraph_support(
         step.vllm_config(dtype=torch.bfloat16), step.kv_cache_spec())
     assert claimed is support

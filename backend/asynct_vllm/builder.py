@@ -67,7 +67,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         # A draft model's layers may differ from the model's, and have another builder then.
         layers = vllm_config.compilation_config.static_forward_context
         self.impl: AsyncTImpl = layers[layer_names[0]].impl
-        self.layer = _layer_shape(self.impl, vllm_config, kv_cache_spec)
+        self.layer = layer_shape(self.impl, vllm_config, kv_cache_spec)
         # Requests that share blocks may read, by one token, keys of this step: these are then
         # written before any attention.
         shared = vllm_config.cache_config.enable_prefix_caching
@@ -85,7 +85,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
     ) -> AttentionCGSupport:
         """Decodes, of 1 + k tokens under speculation, are captured where a kernel serves them."""
         capability = capability_of(vllm_config.device_config.device)
-        layer = _layer_shape(_impl(vllm_config), vllm_config, kv_cache_spec)
+        layer = layer_shape(attention_impl(vllm_config), vllm_config, kv_cache_spec)
         if plan(_ONE_DECODE, layer, capability, settings()).decode is None:
             return AttentionCGSupport.NEVER
         return AttentionCGSupport.UNIFORM_BATCH
@@ -135,7 +135,7 @@ class AsyncTMetadataBuilder(AttentionMetadataBuilder[AsyncTMetadata]):
         num_requests = common.num_reqs
         batch = Batch.build(
             query_start=query_start,
-            max_seq_lens=_max_seq_lens(common),
+            max_seq_lens=upper_bounds(common),
             query_start_loc=common.query_start_loc[: num_requests + 1],
             seq_lens=common.seq_lens[:num_requests],
             block_table=common.block_table_tensor[:num_requests],
@@ -241,16 +241,17 @@ def capability_of(device: torch.device | str) -> tuple[int, int] | None:
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
 
 
-def _impl(vllm_config: VllmConfig) -> AsyncTImpl:
+def attention_impl(vllm_config: VllmConfig) -> AsyncTImpl:
     """That of a layer with AsyncI attention; the model's have heads and gate settings in common."""
     layers = vllm_config.compilation_config.static_forward_context.values()
     impls = (getattr(layer, "impl", None) for layer in layers)
     return next(impl for impl in impls if isinstance(impl, AsyncTImpl))
 
 
-def _layer_shape(
+def layer_shape(
     impl: AsyncTImpl, vllm_config: VllmConfig, kv_cache_spec: AttentionSpec
 ) -> LayerShape:
+    """What all calls for layers like `impl`'s have in common."""
     return LayerShape(
         dtype=vllm_config.model_config.dtype,
         head_dim=impl.head_size,
@@ -286,7 +287,7 @@ def _fresh(query_start: tuple[int, ...], common: CommonAttentionMetadata, first:
     return all(bound == stop - start for bound, (start, stop) in zip(bounds, spans, strict=True))
 
 
-def _max_seq_lens(common: CommonAttentionMetadata) -> tuple[int, ...]:
+def upper_bounds(common: CommonAttentionMetadata) -> tuple[int, ...]:
     """Upper bounds of the sequence lengths, as far as the host knows them."""
     bounds = common.seq_lens_cpu_upper_bound
     if bounds is None:

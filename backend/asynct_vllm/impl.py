@@ -157,15 +157,28 @@ class AsyncTImpl(AttentionImpl[AsyncTMetadata]):
             raise ValueError("output_scale: AsyncT attention does not quantise its output")
         if attn_metadata is None:
             return output.zero_()
+        self.attend(layer, query, key, value, kv_cache, attn_metadata, output)
+        if attn_metadata.num_tokens < output.shape[0]:
+            output[attn_metadata.num_tokens :] = 0
+        return output
+
+    def attend(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        kv_cache: torch.Tensor,
+        attn_metadata: AsyncTMetadata,
+        output: torch.Tensor,
+    ) -> None:
+        """Writes the rows of the step's tokens into `output`, as `forward` has it."""
         k_cache, v_cache = paged.split(self._typed(kv_cache))
         k_scale, v_scale = self._scales(layer)
         attn_metadata.work.attend(
             LayerTensors(query, key, value, k_cache, v_cache, self.gate, output, k_scale, v_scale,
                          self.norm_rope)
         )
-        if attn_metadata.num_tokens < output.shape[0]:
-            output[attn_metadata.num_tokens :] = 0
-        return output
 
     def _typed(self, kv_cache: torch.Tensor) -> torch.Tensor:
         """vLLM allocates a float8 cache as bytes."""

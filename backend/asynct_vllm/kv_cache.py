@@ -6,6 +6,9 @@ slot is `block * block_size + offset`.
 
 import torch
 
+from asynct_kernels.attention.cache import CacheWrite
+from asynct_kernels.attention.reference import write_cache
+
 # vLLM gives slots below zero to tokens whose K and V are not to be kept: padding and dummy runs.
 NO_SLOT = -1
 
@@ -68,12 +71,6 @@ def write(
     num_slots = slot_mapping.shape[0]
     if num_slots > key.shape[0]:
         raise ValueError(f"slot_mapping names {num_slots} tokens: key has {key.shape[0]}")
-    kept = slot_mapping > NO_SLOT
-    slots = slot_mapping[kept]
-    for cache, fresh, scale in zip(split(kv_cache), (key, value), (k_scale, v_scale)):
-        block_size = cache.shape[1]
-        fresh = fresh[:num_slots][kept]
-        if scale is not None:
-            most = torch.finfo(cache.dtype).max
-            fresh = (fresh.float() / scale[:, None]).clamp(-most, most)
-        cache[slots // block_size, slots % block_size] = fresh.to(cache.dtype)
+    # As asynct_kernels.reshape_and_cache, which is for the kernels' types alone.
+    write = CacheWrite(key, value, *split(kv_cache), slot_mapping, k_scale, v_scale)
+    write_cache(write, write.fresh)

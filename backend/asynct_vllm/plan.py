@@ -88,7 +88,7 @@ def plan(
                  shape.max_query_len >= settings.wgmma_min_tq, layer, capability, settings)
 
 
-@functools.lru_cache(maxsize=None)  # few, and one is wanted in every step
+@functools.cache  # few, and one is wanted in every step
 def _plan(
     decodes: bool, prefills: bool, fresh: bool, long: bool, layer: LayerShape,
     capability: tuple[int, int] | None, settings: Settings
@@ -160,7 +160,6 @@ class _Choice:
     passed_over: tuple[str, ...]
 
 
-@functools.cache
 def _choose(
     names: tuple[str, ...], layer: LayerShape, capability: tuple[int, int] | None
 ) -> _Choice:

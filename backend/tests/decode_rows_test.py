@@ -5,14 +5,13 @@ import dataclasses
 import pytest
 import torch
 from comparison import random_gate
-from synthetic_step import SyntheticStep
+from synthetic_step import SyntheticStep, reference_plan
 
 from asynct_vllm import builder, counters
 from asynct_vllm.counters import Hits
 from asynct_vllm.decode_rows import DecodeRows
 from asynct_vllm.kernel_work import KernelWork
 from asynct_vllm.metadata import LayerTensors
-from asynct_vllm.plan import Plan
 from asynct_vllm.settings import Settings
 
 SPECULATED = 3
@@ -20,11 +19,7 @@ SPECULATED = 3
 
 @pytest.fixture(autouse=True)
 def reference_serves(monkeypatch):
-    def plan(shape, layer, capability, settings):
-        return Plan(None, "reference" if shape.num_decodes else None,
-                    "reference" if shape.num_prefills else None, "a test")
-
-    monkeypatch.setattr(builder, "plan", plan)
+    monkeypatch.setattr(builder, "plan", reference_plan)
     counters.reset()
     yield
     counters.reset()

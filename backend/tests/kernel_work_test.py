@@ -5,7 +5,7 @@ from unittest import mock
 import pytest
 import torch
 from comparison import random_gate
-from synthetic_step import SyntheticStep
+from synthetic_step import SyntheticStep, reference_plan
 
 from asynct_kernels.attention import PreparedCall
 from asynct_vllm import builder, counters
@@ -20,11 +20,7 @@ QUERY_LENS, PREFIX_LENS = (1, 1, 1, 17, 5, 40), (33, 0, 63, 15, 60, 0)
 
 @pytest.fixture(autouse=True)
 def reference_serves(monkeypatch):
-    def plan(shape, layer, capability, settings):
-        return Plan(None, "reference" if shape.num_decodes else None,
-                    "reference" if shape.num_prefills else None, "a test")
-
-    monkeypatch.setattr(builder, "plan", plan)
+    monkeypatch.setattr(builder, "plan", reference_plan)
     counters.reset()
     yield
     counters.reset()

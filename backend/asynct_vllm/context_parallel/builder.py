@@ -8,8 +8,12 @@ from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadat
 from vllm.v1.kv_cache_interface import AttentionSpec
 
 from asynct_kernels.attention.decode import schedule_bytes
-from asynct_vllm import builder
-from asynct_vllm.builder import AsyncTMetadataBuilder
+from asynct_vllm.builder import (
+    AsyncTMetadataBuilder,
+    attention_impl,
+    layer_shape,
+    upper_bounds,
+)
 from asynct_vllm.context_parallel.rows import StepRows
 from asynct_vllm.context_parallel.shard import Shard, shard_of
 from asynct_vllm.context_parallel.work import SharedWork
@@ -48,7 +52,7 @@ class ContextParallelMetadataBuilder(AsyncTMetadataBuilder):
         shard = shard_of(vllm_config, self.impl.dcp_rank, self.impl.gate.window)
         # From here on a block is as large as the rank's rows of it.
         self.kv_cache_spec = _row_spec(kv_cache_spec, shard)
-        self.layer = builder._layer_shape(self.impl, vllm_config, self.kv_cache_spec)
+        self.layer = layer_shape(self.impl, vllm_config, self.kv_cache_spec)
         scheduler = vllm_config.scheduler_config
         self.rows = StepRows.make(
             shard, self.kv_cache_spec.block_size, scheduler.max_num_batched_tokens,
@@ -59,7 +63,7 @@ class ContextParallelMetadataBuilder(AsyncTMetadataBuilder):
         cls, vllm_config: VllmConfig, kv_cache_spec: AttentionSpec
     ) -> AttentionCGSupport:
         """As of any layer, with blocks of the rank's rows."""
-        shard = shard_of(vllm_config, 0, builder._impl(vllm_config).gate.window)
+        shard = shard_of(vllm_config, 0, attention_impl(vllm_config).gate.window)
         return super().get_cudagraph_support(vllm_config, _row_spec(kv_cache_spec, shard))
 
     def build(
@@ -89,7 +93,7 @@ class ContextParallelMetadataBuilder(AsyncTMetadataBuilder):
         self, step_plan: Plan, common: CommonAttentionMetadata, query_start: tuple[int, ...]
     ) -> SharedWork:
         tokens = query_start[-1]
-        bounds = _token_bounds(query_start, builder._max_seq_lens(common))
+        bounds = _token_bounds(query_start, upper_bounds(common))
         one_by_one = dataclasses.replace(
             common,
             num_reqs=tokens,

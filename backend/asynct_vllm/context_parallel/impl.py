@@ -50,23 +50,17 @@ class ContextParallelImpl(AsyncTImpl):
         page = spec.real_page_size_bytes // spec.block_size * shard.block_rows(spec.block_size)
         return dataclasses.replace(spec, page_size_padded=page)
 
-    def forward(
+    def attend(
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
         kv_cache: torch.Tensor,
-        attn_metadata: ContextParallelMetadata | None,
+        attn_metadata: ContextParallelMetadata,
         output: torch.Tensor,
-        output_scale: torch.Tensor | None = None,
-        output_block_scale: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Stores the step's rows, then as AsyncTImpl.forward, over the keys of all ranks."""
-        if output_scale is not None or output_block_scale is not None:
-            raise ValueError("output_scale: AsyncT attention does not quantise its output")
-        if attn_metadata is None:
-            return output.zero_()
+    ) -> None:
+        """Stores the step's rows, then as AsyncTImpl.attend, over the keys of all ranks."""
         rows, tokens = attn_metadata.rows, query.shape[0]
         pages = _pages(kv_cache, rows.block_rows)
         kept = torch.where(rows.owned[:tokens, None, None], value[:tokens], 0)
@@ -76,8 +70,6 @@ class ContextParallelImpl(AsyncTImpl):
             get_dcp_group(), self.group_gate,
             LayerTensors(query, key, value, k_cache, v_cache, self.gate, output,
                          *self._scales(layer)))
-        output[attn_metadata.num_tokens :] = 0
-        return output
 
 
 def _pages(kv_cache: torch.Tensor, block_rows: int) -> torch.Tensor:
